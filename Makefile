@@ -1,0 +1,125 @@
+# Tailgauge. Every target makes what it needs by itself; `make` alone lists them.
+# ARGS='…' is handed on to the command, PYTHON=… chooses the interpreter of a new .venv.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.ONESHELL:
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+ROOT := $(abspath .)
+BIN := $(ROOT)/.venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+PYTHON ?=
+ARGS ?=
+
+TORCH := $(shell sed -n 's/^torch==//p' constraints.txt)
+CPU_INDEX := https://download.pytorch.org/whl/cpu
+
+# The oldest supported transformers (the lower end in pyproject.toml) and the one package that it needs older
+# than the newest does, with that one's own needs. They are laid over .venv by PYTHONPATH.
+OLDEST := 5.16.0
+OLDEST_PACKAGES := transformers==$(OLDEST) huggingface_hub==1.33.0 httpx==0.28.1 httpcore==1.0.9
+MODEL_TESTS = $(wildcard tests/test_backend*.py tests/test_prompt*.py) tests/test_weights.py
+
+.PHONY: help ablate preview test lint bench clean
+
+help:
+	@echo "make ablate   replay the scenario under every condition and write a results folder (ARGS='model=… experiment=…')"
+	echo "make preview  show every condition's prompt with the bar marked; needs no model"
+	echo "make test     lint, all tests, and the model tests again on transformers $(OLDEST)"
+	echo "make lint     ruff, mypy, import-linter"
+	echo "make bench    run benchmarks/*.py; each ends with one line of JSON"
+	echo "make clean    remove environments, caches and build outputs (no results, no weights)"
+
+ablate: .venv/.made
+	@$(BIN)/tailgauge ablate $(ARGS)
+
+preview: .venv/.made
+	@$(BIN)/tailgauge preview $(ARGS)
+
+lint: .venv/.made
+	@$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: lint .oldest/.made
+	@echo "tailgauge: all tests"
+	TAILGAUGE_EXPECT_TRANSFORMERS="$$(sed -n 's/^transformers==//p' constraints.txt)" \
+	    $(BIN)/python -m pytest $(ARGS)
+	echo "tailgauge: model tests again on transformers $(OLDEST), the oldest supported"
+	TAILGAUGE_EXPECT_TRANSFORMERS=$(OLDEST) PYTHONPATH=$(ROOT)/.oldest \
+	    $(BIN)/python -m pytest -m 'not slow' $(MODEL_TESTS)
+
+bench: .venv/.made
+	@failed=()
+	for script in benchmarks/*.py; do
+	    echo "== $$script"
+	    $(BIN)/python "$$script" $(ARGS) || failed+=("$$script")
+	done
+	if [ "$${#failed[@]}" -gt 0 ]; then echo "failed: $${failed[*]}" >&2; exit 1; fi
+
+clean:
+	@rm -rf .venv .oldest build dist ./*.egg-info
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage
+	find harness tests benchmarks notebooks -name __pycache__ -prune -exec rm -rf {} +
+	find notebooks -name .ipynb_checkpoints -prune -exec rm -rf {} +
+
+# --- environments -------------------------------------------------------------------------------------------
+
+# Which build of torch: with a GPU the one from PyPI (=== refuses a local CPU build of the same version); else
+# the CPU build, from PyTorch's own index where it answers within 5 s, else whatever CPU build pip is told of
+# (PIP_FIND_LINKS, a mirror), and failing both the one from PyPI, which also runs without a GPU.
+.venv/.made: pyproject.toml constraints.txt
+	@python=""
+	for name in $(PYTHON) $(if $(PYTHON),,python3.11 python3.12 python3.13 python3); do
+	    if "$$name" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+	        python="$$name"; break
+	    fi
+	done
+	if [ -z "$$python" ]; then
+	    echo "tailgauge: no Python 3.11 or newer with venv was found (Debian: apt install python3 python3-venv); name one: make PYTHON=/path/to/python" >&2
+	    exit 1
+	fi
+	echo "tailgauge: making .venv with $$("$$python" -V) (once; a few minutes)"
+	rm -rf .venv
+	"$$python" -m venv .venv
+	if command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q '^GPU'; then
+	    why="a GPU answers nvidia-smi"
+	    $(PIP) install -q -c constraints.txt 'torch===$(TORCH)'
+	else
+	    why="no GPU answers nvidia-smi"
+	    local=""; [ "$$(uname -s)" = Linux ] && local="+cpu"
+	    if $(BIN)/python -c "$$PROBE" $(CPU_INDEX)/torch/ \
+	        && $(PIP) install -q --no-deps --retries 1 --timeout 30 --index-url $(CPU_INDEX) "torch==$(TORCH)$$local"; then
+	        why="$$why; from PyTorch's CPU index"
+	    else
+	        why="$$why; PyTorch's CPU index cannot be used from here, so the build that pip found"
+	        $(PIP) install -q -c constraints.txt 'torch==$(TORCH)'
+	    fi
+	fi
+	$(PIP) install -q -c constraints.txt -e '.[dev,notebooks]'
+	echo "tailgauge: torch $$($(BIN)/python -c 'from importlib.metadata import version; print(version("torch"))') ($$why)"
+	touch $@
+
+# Does the address answer within 5 s? A thread, since a name look-up that hangs obeys no time-out of its own.
+define PROBE
+import os, sys, threading, urllib.request
+def ask():
+    try:
+        urllib.request.urlopen(sys.argv[1], timeout=5).close()
+    except Exception:
+        os._exit(1)
+    os._exit(0)
+threading.Thread(target=ask, daemon=True).start()
+threading.Event().wait(5)
+os._exit(1)
+endef
+export PROBE
+
+.oldest/.made: .venv/.made Makefile
+	@echo "tailgauge: laying transformers $(OLDEST) over .venv for its tests"
+	rm -rf .oldest
+	$(PIP) install -q --no-deps --target .oldest $(OLDEST_PACKAGES)
+	touch $@
