@@ -1,0 +1,120 @@
+"""From a scenario's name or path to a checked `Scenario`.
+
+Knows where scenario files lie and how a mistake in one is told: one `ScenarioError` with file, line, key and
+reason. Does not know what counts as a mistake (`schema`, `checks`) nor how episodes are drawn.
+"""
+
+import difflib
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from harness.dataset.checks import problems
+from harness.dataset.schema import ScenarioSpec
+from harness.errors import ScenarioError
+from harness.paths import search_dirs
+from harness.safeyaml import YamlDocument, read_yaml
+from harness.types import CallLimit, ToolSpec
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A checked scenario. `source` is the file it came from."""
+
+    spec: ScenarioSpec
+    source: str
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @cached_property
+    def tools(self) -> tuple[ToolSpec, ...]:
+        return tuple(ToolSpec(t.name, t.description, t.parameters) for t in self.spec.tools)
+
+    @cached_property
+    def rules(self) -> tuple[CallLimit, ...]:
+        return tuple(CallLimit(r.tool, r.key, r.at_most) for r in self.spec.rules)
+
+    @property
+    def rule(self) -> CallLimit:
+        """The rule that the episodes are about: the first of the file."""
+        return self.rules[0]
+
+    @cached_property
+    def content_hash(self) -> str:
+        """SHA-256 (hex) of the checked content; comments and layout of the file do not count."""
+        text = json.dumps(self.spec.model_dump(mode="json"), ensure_ascii=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def content_hash(scenario: Scenario) -> str:
+    """SHA-256 (hex) of the scenario's checked content."""
+    return scenario.content_hash
+
+
+def load_scenario(path_or_name: str | Path) -> Scenario:
+    """Load `scenarios/<name>.yaml` by name, or a file by path (anything with a `/` or a `.yaml` ending).
+
+    Raises `ScenarioError`, one line: file, line, key, reason.
+    """
+    document = read_yaml(_find(path_or_name))
+    if not isinstance(document.data, dict):
+        raise ScenarioError(f"{document.source}:1: expected a mapping with the keys of a scenario")
+    try:
+        spec = ScenarioSpec.model_validate(document.data)
+    except ValidationError as error:
+        raise ScenarioError(_first_error(error, document)) from None
+    for path, reason in problems(spec):
+        raise ScenarioError(f"{document.where(path)}: {reason}")
+    return Scenario(spec, document.source)
+
+
+def scenario_names() -> list[str]:
+    """Names that `load_scenario` finds, sorted."""
+    return sorted({p.stem for d in search_dirs("scenarios") if d.is_dir() for p in d.glob("*.yaml")})
+
+
+def _find(path_or_name: str | Path) -> Path:
+    text = str(path_or_name)
+    if "\0" in text or not text.strip():
+        raise ScenarioError(f"scenario {text!a} is neither a name nor a path")
+    if isinstance(path_or_name, Path) or "/" in text or text.endswith((".yaml", ".yml")):
+        return Path(path_or_name)
+    names = scenario_names()
+    near = difflib.get_close_matches(text, names, 1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    known = ", ".join(names) or "none"
+    if _NAME.fullmatch(text):
+        for folder in search_dirs("scenarios"):
+            if (candidate := folder / f"{text}.yaml").is_file():
+                return candidate
+    raise ScenarioError(f"no scenario named {text!a}; {hint}there are: {known}; or give the path of a file")
+
+
+def _first_error(error: ValidationError, document: YamlDocument) -> str:
+    """The first validation error as one line; how many more there are is said, not shown."""
+    errors = error.errors(include_url=False)
+    first = errors[0]
+    path = tuple(part for part in first["loc"] if part != "[key]")
+    reasons = {
+        "extra_forbidden": "unknown key; remove it or mend its spelling",
+        "missing": "this key is missing",
+        "model_type": "expected a mapping of keys",
+        "dict_type": "expected a mapping of keys",
+        "tuple_type": "expected a list",
+        "string_type": "expected text",
+        "int_type": "expected a whole number",
+    }
+    reason = reasons.get(first["type"], first["msg"].removeprefix("Value error, "))
+    if first["type"] not in {"extra_forbidden", "missing", "value_error"}:
+        reason += f", not {first['input']!a:.60}"
+    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+    return f"{document.where(path)}: {reason}{more}"
