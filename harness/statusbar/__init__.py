@@ -1,0 +1,24 @@
+"""The subject of study: one module per bar.
+
+A bar says *what* (from the state alone), a rendering in what *form*, a placement *where* and in which
+role. Nothing here reads a transcript or a model; `harness.conditions` is the only place where a bar
+enters a prompt.
+"""
+
+from harness.statusbar.agent_status import AgentStatus
+from harness.statusbar.base import BarContext, StatusBar, StatusText
+from harness.statusbar.mismatched import Mismatched
+from harness.statusbar.placebo import Placebo
+from harness.statusbar.placements import BeforeFollowUp, Placement, Tail
+
+__all__ = [
+    "AgentStatus",
+    "BarContext",
+    "BeforeFollowUp",
+    "Mismatched",
+    "Placebo",
+    "Placement",
+    "StatusBar",
+    "StatusText",
+    "Tail",
+]
