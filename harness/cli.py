@@ -1,0 +1,92 @@
+"""The console command `tailgauge`: parses the verb, calls its module, turns errors into one line.
+
+Imported by nobody, and imports nothing heavy: `--help` answers before any of the machinery is loaded.
+"""
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from harness import __version__
+from harness.errors import TailgaugeError
+
+_OVERRIDES = """\
+overrides (Hydra): group=choice, group=[a,b] or key=value, e.g.
+  model=qwen2.5-coder-0.5b   experiment=xfinity_small   condition=[control,agent_status]
+  model.path=/a/folder       probe=[act]                seed=11
+The groups are experiment, model, scenario, condition and probe; `tailgauge doctor` lists their choices.
+"""
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="tailgauge",
+        description="Measure what a status bar at the tail of the context does to the model that reads it.",
+    )
+    parser.add_argument("--version", action="version", version=f"tailgauge {__version__}")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+
+    def verb(name: str, summary: str, *, overrides: bool = False) -> argparse.ArgumentParser:
+        sub = verbs.add_parser(
+            name,
+            help=summary,
+            description=summary[0].upper() + summary[1:] + ".",
+            epilog=_OVERRIDES if overrides else None,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        if overrides:
+            sub.add_argument("overrides", nargs="*", metavar="OVERRIDE")
+        return sub
+
+    run = verb(
+        "run", "run an experiment and write its results folder; resumes when called again", overrides=True
+    )
+    run.add_argument("-m", "--multirun", action="store_true", help="sweep over comma-separated choices")
+    verb("ablate", "the main job: choose a profile for this machine, say why, and run it", overrides=True)
+    preview = verb(
+        "preview", "show every condition's prompt with the bar marked; needs no model", overrides=True
+    )
+    preview.add_argument("--samples", type=int, default=1, help="how many samples to show (default 1)")
+    score = verb("score", "parse and score a run's recorded replies anew; needs no model")
+    score.add_argument("run", metavar="RUN", help="a run folder")
+    report = verb("report", "rebuild a run's tables and figures from its records")
+    report.add_argument("run", metavar="RUN", help="a run folder")
+    doctor = verb(
+        "doctor", "what this machine has and lacks, and what a chat template does to bars", overrides=True
+    )
+    doctor.add_argument("--template", metavar="FOLDER", help="look at this tokenizer folder's chat template")
+    models = verb("models", "which models are embedded, cached and reachable")
+    models.add_argument("--probe", action="store_true", help="ask the network what could be fetched")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit codes: 0 done, 2 something for the user to mend (one line on stderr), 130 stopped by Ctrl-C."""
+    # Everything that takes part is local unless the user names a hub id.
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    parsed = _parser().parse_args(arguments)
+    try:
+        module = importlib.import_module(f"harness.commands.{parsed.verb}")
+        code: int = module.main(parsed)
+        sys.stdout.flush()
+        return code
+    except TailgaugeError as error:
+        print(f"tailgauge: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(
+            "\ntailgauge: stopped; nothing finished is lost, the same command goes on from here",
+            file=sys.stderr,
+        )
+        return 130
+    except BrokenPipeError:
+        # The reader of our output went away (`tailgauge preview | head`): not an error.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

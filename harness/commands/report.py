@@ -1,0 +1,19 @@
+"""`tailgauge report RUN`: rebuilds tables and figures from the records; changes nothing else."""
+
+import argparse
+from pathlib import Path
+
+from harness.analysis import report
+from harness.commands import console
+from harness.commands.run import show
+
+
+def main(parsed: argparse.Namespace) -> int:
+    return rebuild(Path(parsed.run))
+
+
+def rebuild(run_dir: Path) -> int:
+    report.build(run_dir)
+    show(run_dir)
+    console.out.print(str(run_dir), markup=False)
+    return 0

@@ -1,0 +1,137 @@
+"""`tailgauge run`: an experiment from configuration to results folder. Calling it again resumes."""
+
+import argparse
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from harness.commands import console
+from harness.commands.build import Bench, build, load_model
+from harness.compose import compose, sweep
+from harness.config import RunConfig
+from harness.models.base import Model
+from harness.runlog import RunLog, finalize, provenance, read_manifest, run_folder, update_manifest
+from harness.runner import Setting, Tally, run_all
+from harness.scorers import score_record
+
+
+def main(parsed: argparse.Namespace) -> int:
+    """Runs one configuration, or with -m every combination of a sweep."""
+    overrides = sweep(parsed.overrides) if parsed.multirun else [parsed.overrides]
+    # All combinations are checked before the first one costs anything.
+    configs = [compose(each) for each in overrides]
+    for number, config in enumerate(configs, start=1):
+        if len(configs) > 1:
+            console.note(f"run {number} of {len(configs)}: {' '.join(overrides[number - 1])}")
+        run_dir = execute(config)
+        console.out.print(str(run_dir), markup=False)
+    return 0
+
+
+def execute(config: RunConfig) -> Path:
+    """One run, its tables and figures; returns the run folder."""
+    folder = run_folder(Path(config.results), config.experiment, config.model.name, config.digested())
+    with console.weights() as report:
+        bench = build(config, report)
+    total = len(bench.preflight.cell_order)
+    with RunLog.open(folder, _manifest(bench, folder), config.digested()) as log:
+        left = total - len(log.finished)
+        done = f", {len(log.finished)} finished earlier" if log.finished else ""
+        console.note(
+            f"{config.experiment}: {total} cells on {config.model.name}{done}; results go to {folder}"
+        )
+        if left:
+            _compute(bench, log)
+    _publish(bench, folder)
+    return folder
+
+
+def _compute(bench: Bench, log: RunLog) -> None:
+    started = datetime.now(UTC).isoformat()
+    model = load_model(bench)
+    alone = bench.config.measure == "latency"
+    try:
+        before = model.computed_tokens
+        with console.cells() as progress:
+            tally = run_all(bench.preflight, model, log, _setting(bench), alone=alone, progress=progress)
+        _note_session(log.run_dir, model, tally, started, model.computed_tokens - before)
+    finally:
+        model.close()
+
+
+def _note_session(run_dir: Path, model: Model, tally: Tally, started: str, computed: int) -> None:
+    """Adds this session's facts; a resumed run has several, and its throughput is their sum."""
+    session = {
+        "started": started,
+        "ended": datetime.now(UTC).isoformat(),
+        "cells": tally.cells,
+        "failed": tally.failed,
+        "seconds": tally.seconds,
+        "prompt_tokens": tally.prompt_tokens,
+        "computed_tokens": computed,
+        "new_tokens": tally.new_tokens,
+    }
+    sessions = [*read_manifest(run_dir).get("sessions", []), session]
+    summed = ("cells", "seconds", "prompt_tokens", "computed_tokens", "new_tokens")
+    throughput = {key: sum(each[key] for each in sessions) for key in summed}
+    update_manifest(
+        run_dir, sessions=sessions, throughput=throughput, engine=model.facts, ended=session["ended"]
+    )
+
+
+def _setting(bench: Bench) -> Setting:
+    return Setting(
+        scenario=bench.scenario.name,
+        model=bench.config.model.name,
+        thinking=bench.config.model.thinking,
+        bars={c.name: (c.bar_name, c.placement_name) for c in bench.conditions},
+        template=bench.template,
+        score=score_record,
+    )
+
+
+def _manifest(bench: Bench, folder: Path) -> dict[str, Any]:
+    config = bench.config
+    return {
+        "run_id": folder.name,
+        "experiment": config.experiment,
+        "measure": config.measure,
+        "model": {
+            "name": config.model.name,
+            "source": bench.weights.source,
+            "sha256": bench.weights.sha256,
+            "revision": bench.weights.revision,
+        },
+        "conditions": [
+            {"name": c.name, "bar": c.bar_name, "placement": c.placement_name} for c in bench.conditions
+        ],
+        "inputs": bench.inputs,
+        "cells": len(bench.preflight.cell_order),
+        "shared_prefix_tokens": len(bench.preflight.shared_prefix),
+        "started": datetime.now(UTC).isoformat(),
+        **provenance(),
+    }
+
+
+def _publish(bench: Bench, folder: Path) -> None:
+    """samples.parquet, tables and figures; the headline on the terminal."""
+    from harness.analysis import report  # pandas and matplotlib; only now
+
+    latency = bench.config.measure == "latency"
+    finalize(
+        folder,
+        cell_order=bench.preflight.cell_order,
+        measure=bench.config.measure,
+        cache_state="cold" if latency else "shared",
+    )
+    report.build(folder)
+    show(folder)
+
+
+def show(folder: Path) -> None:
+    """The headline of a finished run."""
+    from harness.analysis import report
+
+    console.out.print(report.terminal_table(folder))
+    for sentence in report.headline(folder):
+        console.out.print(f"- {sentence}", markup=False)

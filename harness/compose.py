@@ -1,0 +1,117 @@
+"""Hydra's part: groups, overrides and sweeps → plain data → RunConfig, and objects from `_target_`.
+
+Hydra is used through its compose API only, so it changes no working directory and writes no file.
+`./conf` of the working folder comes before the packaged configuration, file by file.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from hydra._internal.config_search_path_impl import ConfigSearchPathImpl
+from hydra._internal.hydra import Hydra
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.plugins import Plugins
+from hydra.errors import HydraException
+from hydra.types import RunMode
+from hydra.utils import instantiate
+from omegaconf import OmegaConf, open_dict
+from omegaconf.errors import OmegaConfBaseException
+
+from harness.conditions import Condition
+from harness.config import ConditionConfig, RunConfig, resolve
+from harness.errors import ConfigError
+from harness.paths import search_dirs
+
+GROUPS = ("experiment", "model", "scenario", "condition", "probe")
+
+
+@contextmanager
+def _hydra() -> Iterator[Hydra]:
+    Plugins.instance()  # registers Hydra's config sources on first use
+    path = ConfigSearchPathImpl()
+    path.append("hydra", "pkg://hydra.conf")
+    for folder in search_dirs("conf"):
+        path.append("tailgauge", f"file://{folder}")
+    path.append("schema", "structured://")
+    GlobalHydra.instance().clear()
+    try:
+        yield Hydra.create_main_hydra2(task_name="tailgauge", config_search_path=path)
+    finally:
+        GlobalHydra.instance().clear()
+
+
+def options() -> dict[str, list[str]]:
+    """What can be chosen in each group."""
+    with _hydra() as hydra:
+        return {group: sorted(hydra.config_loader.get_group_options(group)) for group in GROUPS}
+
+
+def compose(overrides: Sequence[str]) -> RunConfig:
+    """The configuration of one run. Raises ConfigError with one line naming the override at fault."""
+    try:
+        with _hydra() as hydra:
+            composed = hydra.compose_config(
+                config_name="config",
+                overrides=[_settable(override) for override in overrides],
+                run_mode=RunMode.RUN,
+                from_shell=True,
+                with_log_configuration=False,
+            )
+            known = frozenset(hydra.config_loader.get_group_options("condition"))
+            with open_dict(composed):
+                del composed["hydra"]
+            plain = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(_one_line(error)) from error
+    assert isinstance(plain, dict)
+    return resolve({str(key): value for key, value in plain.items()}, known)
+
+
+def _settable(override: str) -> str:
+    """`key=value` may set any key of the typed configuration, also one that no file mentions; whether
+    the key exists is for `harness.config` to say. Group choices and Hydra's own prefixes stay."""
+    key = override.split("=", 1)[0]
+    plain = "=" in override and key not in GROUPS and not key.startswith(("+", "~", "hydra."))
+    return f"++{override}" if plain and "@" not in key else override
+
+
+def sweep(overrides: Sequence[str]) -> list[list[str]]:
+    """The override lists of a sweep: the product of every comma-separated choice."""
+    parser = OverridesParser.create(config_loader=None)
+    try:
+        parsed = parser.parse_overrides(list(overrides))
+    except HydraException as error:
+        raise ConfigError(_one_line(error)) from error
+    combinations: list[list[str]] = [[]]
+    for override in parsed:
+        if override.is_sweep_override():
+            key = override.get_key_element()
+            variants = [f"{key}={value}" for value in override.sweep_string_iterator()]
+        else:
+            variants = [override.input_line or ""]
+        combinations = [[*done, variant] for done in combinations for variant in variants]
+    return combinations
+
+
+def build_conditions(configs: dict[str, ConditionConfig]) -> tuple[Condition, ...]:
+    """The arms as objects, in the order of the configuration."""
+    return tuple(
+        Condition(name, _build(name, "bar", config.bar), _build(name, "placement", config.placement))
+        for name, config in configs.items()
+    )
+
+
+def _build(name: str, part: str, node: dict[str, Any] | None) -> Any:
+    if node is None:
+        return None
+    try:
+        return instantiate(node)
+    except Exception as error:
+        raise ConfigError(f"condition.{name}.{part}: {_one_line(error)}") from error
+
+
+def _one_line(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    return text.split(" full_key:")[0].split(" Config search path:")[0]

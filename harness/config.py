@@ -1,0 +1,197 @@
+"""The typed configuration: one frozen object, everything resolved, unknown keys refused.
+
+Knows no Hydra: `harness.compose` resolves groups and overrides into plain data, this module says what
+that data means and which combinations are impossible.
+"""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from harness.errors import ConfigError
+from harness.types import ThinkingMode
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, strict=False)
+
+
+class DecodingConfig(_Frozen):
+    """How `act` draws tokens. `source: model` takes temperature, top_p, top_k and repetition penalty
+    from the model's own generation configuration; `stated` takes what stands here."""
+
+    source: Literal["stated", "model"] = "stated"
+    temperature: float = Field(default=0.0, ge=0)
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    top_k: int = Field(default=0, ge=0)
+    repetition_penalty: float = Field(default=1.0, gt=0)
+
+
+class ModelConfig(_Frozen):
+    """Which weights, on which engine. Exactly one of `embedded`, `hub` and `path` says where the weights
+    come from; a `path` given on top of the others wins, so that `model.path=…` is enough."""
+
+    target: str = Field(alias="_target_")
+    name: str
+    embedded: str | None = None
+    hub: str | None = None
+    revision: str | None = None
+    path: str | None = None
+    mirror: str | None = None
+    thinking: ThinkingMode = "off"
+    keep_reasoning: bool = True
+    """False drops the history's reasoning in all arms alike."""
+    decoding: DecodingConfig = DecodingConfig()
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    device: str = "auto"
+    threads: int | None = Field(default=None, ge=1)
+    pack_tokens: int = Field(default=1024, ge=16)
+    """Most tokens in one forward pass."""
+    batch_clusters: int = Field(default=1, ge=1)
+    """Clusters that are computed as one batch; more decode faster and need more memory."""
+
+    @model_validator(mode="after")
+    def _has_weights(self) -> "ModelConfig":
+        if not (self.embedded or self.hub or self.path):
+            raise ValueError("set model.path=/a/folder or model.hub=owner/name")
+        return self
+
+
+class ScenarioConfig(_Frozen):
+    """`file`: name of a scenario in `./scenarios` or the packaged ones, or a path."""
+
+    file: str
+
+
+class ConditionConfig(_Frozen):
+    """Hydra `_target_` objects for the bar and its placement; both null is the control."""
+
+    bar: dict[str, Any] | None = None
+    placement: dict[str, Any] | None = None
+
+
+class SeriesConfig(_Frozen):
+    """`clusters`: independently drawn episodes. `conditions`: arms, None for all of the run."""
+
+    clusters: int = Field(ge=1)
+    conditions: tuple[str, ...] | None = None
+    prior_calls: tuple[int, ...] | None = None
+    filler_tokens: tuple[int, ...] | None = None
+
+
+class ProbeConfig(_Frozen):
+    """One probe over one or more series of samples."""
+
+    series: dict[Literal["matched", "prior_calls", "filler"], SeriesConfig]
+    max_new_tokens: int = Field(default=64, ge=1)
+
+
+class LatencyConfig(_Frozen):
+    """The sequential pass of `measure=latency`."""
+
+    samples: int = Field(ge=1)
+    conditions: tuple[str, ...]
+    cache: Literal["cold"] = "cold"
+
+
+class RunConfig(_Frozen):
+    """Everything that decides the results of a run. `results` only says where they go."""
+
+    experiment: str
+    seed: int
+    epochs: int = Field(ge=1)
+    measure: Literal["throughput", "latency"]
+    results: str
+    model: ModelConfig
+    scenario: ScenarioConfig
+    condition: dict[str, ConditionConfig]
+    probe: dict[Literal["act", "choose"], ProbeConfig]
+    latency: LatencyConfig
+
+    def digested(self) -> dict[str, Any]:
+        """Plain data without what cannot change a result: the key under which runs are told apart."""
+        plain = self.model_dump(mode="json", by_alias=True)
+        del plain["results"], plain["model"]["mirror"]
+        return plain
+
+
+def resolve(plain: dict[str, Any], known_conditions: frozenset[str] = frozenset()) -> RunConfig:
+    """The typed configuration. `known_conditions`: names that exist besides the selected ones; a series
+    may list them without their being part of this run.
+
+    Raises ConfigError with one line per call: the first mistake, its dotted key and what to do.
+    """
+    try:
+        config = RunConfig.model_validate(plain)
+    except ValidationError as error:
+        raise ConfigError(_first(error)) from error
+    _check_conditions(config, known_conditions)
+    _check_combinations(config)
+    return config
+
+
+def _check_conditions(config: RunConfig, known: frozenset[str]) -> None:
+    selected = set(config.condition)
+    if not selected:
+        raise ConfigError("condition: no arm is selected; e.g. condition=[control,agent_status]")
+    controls = [name for name, arm in config.condition.items() if arm.bar is None]
+    if not controls:
+        raise ConfigError("condition: a run needs an arm without a bar to compare with; add control")
+    lists = {
+        f"probe.{probe}.series.{series}.conditions": spec.conditions
+        for probe, settings in config.probe.items()
+        for series, spec in settings.series.items()
+    }
+    if config.measure == "latency":
+        lists["latency.conditions"] = config.latency.conditions
+    for key, names in lists.items():
+        for name in names or ():
+            if name not in selected | known:
+                raise ConfigError(
+                    f"{key}: unknown condition {name!r}; known are {', '.join(sorted(selected | known))}"
+                )
+        if names is not None and not selected & set(names):
+            raise ConfigError(
+                f"{key}: none of {', '.join(names)} is among the run's conditions {sorted(selected)}"
+            )
+
+
+def _check_combinations(config: RunConfig) -> None:
+    if not config.probe:
+        raise ConfigError("probe: no probe is on; e.g. probe=[choose] or probe=[act]")
+    greedy = config.model.decoding.source == "stated" and config.model.decoding.temperature == 0
+    if config.epochs > 1 and greedy:
+        raise ConfigError(
+            "epochs > 1 with greedy decoding repeats the same reply; set model.decoding.temperature or epochs=1"
+        )
+    if "choose" in config.probe and config.measure == "throughput" and config.model.thinking != "off":
+        raise ConfigError(
+            f"probe=choose with model.thinking={config.model.thinking}: the choice right after the prompt means "
+            "nothing to a model that thinks first; set probe=[act] or model.thinking=off"
+        )
+    if config.measure == "latency" and "act" not in config.probe:
+        raise ConfigError("measure=latency times free replies: add probe=[act]")
+    for probe, settings in config.probe.items():
+        for series, spec in settings.series.items():
+            key = f"probe.{probe}.series.{series}"
+            if series != "prior_calls" and spec.prior_calls is not None:
+                raise ConfigError(f"{key}.prior_calls: only the series prior_calls has it")
+            if series != "filler" and spec.filler_tokens is not None:
+                raise ConfigError(f"{key}.filler_tokens: only the series filler has it")
+            if series == "filler" and not spec.filler_tokens:
+                raise ConfigError(f"{key}.filler_tokens: give token counts, e.g. [0, 1000]")
+
+
+def _first(error: ValidationError) -> str:
+    """The first mistake as `key: what; what to do`."""
+    mistake = error.errors()[0]
+    key = ".".join(str(part) for part in mistake["loc"] if part != "_Frozen")
+    given = mistake.get("input")
+    match mistake["type"]:
+        case "extra_forbidden":
+            return f"{key}: unknown key; remove it or look up its name in harness/config.py"
+        case "missing":
+            return f"{key}: missing; it has no default"
+        case _:
+            shown = "" if isinstance(given, dict) else f" (got {given!r})"
+            return f"{key}: {mistake['msg'].removeprefix('Value error, ')}{shown}"

@@ -1,0 +1,249 @@
+"""Requests → model → log. Three layers: one cell, one batch, one run.
+
+The inner layers know no configuration object; they are given what they need. Nothing here decides what
+is measured: order and composition come from the plan, prompts from the preflight.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from time import perf_counter
+
+from harness.errors import ModelError, ProviderError
+from harness.models.base import Model
+from harness.parsing import count_thinking, count_thinking_pieces, parse_reply
+from harness.parsing.thinking import ThinkingCount
+from harness.preflight import Preflight, ReadyBatch, ReadyCell
+from harness.runlog import RunLog
+from harness.scorers.base import Scorer
+from harness.template import THINK_CLOSE, THINK_OPEN, ChatTemplate
+from harness.types import (
+    EvalRecord,
+    ModelOutput,
+    ModelUsage,
+    ParsedReply,
+    Score,
+    ThinkingMode,
+    Timing,
+)
+
+MAX_FAILED_BATCHES = 3
+"""So many batches in a row without one good cell end the run: the engine is gone."""
+
+Progress = Callable[[int, int], None]
+"""Called after each cell with (cells done, cells in all)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What every record of a run has in common."""
+
+    scenario: str
+    model: str
+    thinking: ThinkingMode
+    bars: dict[str, tuple[str, str]]
+    """condition → (bar, placement)."""
+    template: ChatTemplate
+    score: Scorer
+
+
+@dataclass(slots=True)
+class Tally:
+    """What this session computed, for the throughput table."""
+
+    cells: int = 0
+    failed: int = 0
+    prompt_tokens: int = 0
+    new_tokens: int = 0
+    seconds: float = 0.0
+
+
+def finish_cell(ready: ReadyCell, batch: int, output: ModelOutput, setting: Setting) -> EvalRecord:
+    """One finished cell: parsed, scored, complete."""
+    cell, request, sample = ready.cell, ready.request, ready.cell.sample
+    tool_names = tuple(tool.name for tool in sample.tools)
+    parsed = None
+    if cell.probe == "act" and output.finish_reason != "error":
+        parsed = parse_reply(output.text, tool_names=tool_names, think_open=request.prompt.think_open)
+        output, parsed = _with_thinking(output, parsed, request.prompt.think_open, setting.template)
+    bar, placement = setting.bars[cell.condition]
+    record = EvalRecord(
+        cell_id=cell.id,
+        batch=batch,
+        sample_id=sample.id,
+        scenario=setting.scenario,
+        cluster=sample.cluster,
+        series=sample.series,
+        side=sample.expectation.side,
+        target=sample.expectation.target,
+        prior_calls=sample.prior_calls,
+        limit=sample.limit,
+        filler_tokens=sample.filler_tokens,
+        phrasing=sample.phrasing,
+        condition=cell.condition,
+        bar=bar,
+        placement=placement,
+        placebo_id=ready.placebo_id,
+        probe=cell.probe,
+        thinking=setting.thinking,
+        epoch=cell.epoch,
+        seed=cell.seed,
+        model=setting.model,
+        prompt_ids=request.prompt.ids,
+        spans=request.prompt.spans,
+        prompt_hash=request.prompt.prompt_hash,
+        bar_text=ready.bar_text,
+        bar_tokens=request.prompt.bar_tokens,
+        choices=request.choices,
+        decoding=request.decoding,
+        expectation=sample.expectation,
+        tool_names=tool_names,
+        output=output,
+        parsed=parsed,
+        score=Score(outcome=None),
+        think_open=request.prompt.think_open,
+    )
+    return replace(record, score=setting.score(record))
+
+
+def _with_thinking(
+    output: ModelOutput, parsed: ParsedReply, think_open: bool, template: ChatTemplate
+) -> tuple[ModelOutput, ParsedReply]:
+    """Adds the think span's length, counted on the reply's own token ids."""
+    count = _count(output, think_open, template)
+    usage = replace(
+        output.usage,
+        reasoning_tokens=count.tokens,
+        reasoning_counted_by="token_ids",
+        reasoning_censored=count.censored,
+    )
+    parsed = replace(
+        parsed, thinking_start_missing=count.start_missing, thinking_end_missing=count.end_missing
+    )
+    return replace(output, usage=usage), parsed
+
+
+def _count(output: ModelOutput, think_open: bool, template: ChatTemplate) -> ThinkingCount:
+    opening, closing = template.encode(THINK_OPEN).ids, template.encode(THINK_CLOSE).ids
+    ids = output.token_ids
+    if len(opening) == len(closing) == 1:
+        return count_thinking(
+            ids,
+            open_id=opening[0],
+            close_id=closing[0],
+            think_open=think_open,
+            finish_reason=output.finish_reason,
+        )
+    # The delimiters are ordinary text here and may merge with a neighbour.
+    if not think_open and THINK_OPEN not in output.text and THINK_CLOSE not in output.text:
+        return count_thinking(
+            (), open_id=-1, close_id=-2, think_open=False, finish_reason=output.finish_reason
+        )
+    pieces = [template.decode([token]) for token in ids]
+    return count_thinking_pieces(pieces, think_open=think_open, finish_reason=output.finish_reason)
+
+
+def run_batch(batch: ReadyBatch, model: Model, *, alone: bool) -> Iterator[tuple[ReadyCell, ModelOutput]]:
+    """Outputs of one batch as they come; a failing engine turns the rest into error outputs."""
+    waiting = {ready.request.cell_id: ready for ready in batch.cells}
+    try:
+        if alone:
+            for ready in batch.cells:
+                yield waiting.pop(ready.request.cell_id), model.run_alone(ready.request)
+            return
+        for cell_id, output in model.run([ready.request for ready in batch.cells]):
+            yield waiting.pop(cell_id), output
+    except ProviderError as error:
+        for ready in list(waiting.values()):
+            yield ready, _failed(ready, str(error))
+
+
+def _failed(ready: ReadyCell, error: str) -> ModelOutput:
+    usage = ModelUsage(prompt_tokens=len(ready.request.prompt.ids), completion_tokens=None)
+    timing = Timing(started_at=datetime.now(UTC).isoformat())
+    return ModelOutput("", (), "error", usage, timing, error=error)
+
+
+def run_all(
+    preflight: Preflight, model: Model, log: RunLog, setting: Setting, *, alone: bool, progress: Progress
+) -> Tally:
+    """Every batch that has an unfinished cell, in plan order. A batch is computed whole, so that its
+    numbers do not depend on where a run was stopped; its finished rows are kept as they are.
+
+    Raises ModelError when the engine fails batch after batch.
+    """
+    total = len(preflight.cell_order)
+    tally = Tally()
+    todo = [b for b in preflight.batches if any(c.request.cell_id not in log.finished for c in b.cells)]
+    progress(len(log.finished), total)
+    if not todo:
+        return tally
+    begun = perf_counter()
+    if alone:
+        model.run_alone(todo[0].cells[0].request)  # warm-up, thrown away
+        begun = perf_counter()
+    else:
+        model.share_prefix(preflight.shared_prefix)
+    failed_in_a_row = 0
+    for batch in todo:
+        good = _run_one(
+            batch,
+            model,
+            log,
+            setting,
+            tally,
+            alone=alone,
+            progress=lambda: progress(len(log.finished), total),
+        )
+        tally.seconds = perf_counter() - begun
+        failed_in_a_row = 0 if good else failed_in_a_row + 1
+        if failed_in_a_row == MAX_FAILED_BATCHES:
+            raise ModelError(
+                f"the engine failed {MAX_FAILED_BATCHES} batches in a row; finished cells are kept. "
+                "See the provider_error rows for its words, then run the same command to go on"
+            )
+    return tally
+
+
+def _run_one(
+    batch: ReadyBatch,
+    model: Model,
+    log: RunLog,
+    setting: Setting,
+    tally: Tally,
+    *,
+    alone: bool,
+    progress: Callable[[], None],
+) -> bool:
+    """Runs and logs one batch; False when no cell of it came out."""
+    good = False
+    for ready, output in run_batch(batch, model, alone=alone):
+        record = finish_cell(ready, batch.number, output, setting)
+        log.append(record)
+        tally.cells += 1
+        tally.prompt_tokens += output.usage.prompt_tokens
+        tally.new_tokens += output.usage.completion_tokens or 0
+        if output.finish_reason == "error":
+            tally.failed += 1
+        else:
+            good = True
+        progress()
+    return good
+
+
+def rescore(records: Sequence[EvalRecord], score: Scorer) -> list[EvalRecord]:
+    """The same cells, parsed and scored anew from what was recorded."""
+    fresh = []
+    for record in records:
+        if record.parsed is not None:
+            again = parse_reply(
+                record.output.text, tool_names=record.tool_names, think_open=record.think_open
+            )
+            parsed = replace(
+                again,
+                thinking_start_missing=record.parsed.thinking_start_missing,
+                thinking_end_missing=record.parsed.thinking_end_missing,
+            )
+            record = replace(record, parsed=parsed)
+        fresh.append(replace(record, score=score(record)))
+    return fresh
