@@ -4,6 +4,7 @@ Knows no Hydra: `harness.compose` resolves groups and overrides into plain data,
 that data means and which combinations are impossible.
 """
 
+from pathlib import PurePath
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -28,8 +29,9 @@ class DecodingConfig(_Frozen):
 
 
 class ModelConfig(_Frozen):
-    """Which weights, on which engine. Exactly one of `embedded`, `hub` and `path` says where the weights
-    come from; a `path` given on top of the others wins, so that `model.path=…` is enough."""
+    """Which weights, on which engine. `embedded`, `hub` or `path` says where the weights come from. A path
+    or a hub id given on top of a chosen model replaces its weights and its name, so that one override
+    (`model.path=…`) is enough and no run goes by another model's name."""
 
     target: str = Field(alias="_target_")
     name: str
@@ -49,6 +51,18 @@ class ModelConfig(_Frozen):
     """Most tokens in one forward pass."""
     batch_clusters: int = Field(default=1, ge=1)
     """Clusters that are computed as one batch; more decode faster and need more memory."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _replace_weights(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        embedded, hub, path = (data.get(key) for key in ("embedded", "hub", "path"))
+        if isinstance(path, str) and (embedded or hub):
+            return {**data, "embedded": None, "hub": None, "name": PurePath(path).name}
+        if isinstance(hub, str) and embedded:
+            return {**data, "embedded": None, "name": PurePath(hub).name}
+        return data
 
     @model_validator(mode="after")
     def _has_weights(self) -> "ModelConfig":

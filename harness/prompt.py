@@ -100,7 +100,7 @@ def _insertion(control: str, arm: str, bar: str, where: str) -> tuple[int, int]:
 
 def _prove_tokens(control: Encoded, arm: Encoded, inserted: tuple[int, int], where: str) -> int:
     """Tokens that the arm has over the control. Tokens outside the insertion must be the control's."""
-    first, last = token_range(arm, *inserted)
+    first, last = arm.token_range(*inserted)
     tail = len(arm.ids) - last
     spelt_anew = len(control.ids) - first - tail
     same = control.ids[:first] == arm.ids[:first] and (
@@ -247,31 +247,10 @@ def _shifted(spans: Sequence[CharSpan], inserted: tuple[int, int]) -> list[CharS
     ]
 
 
-def token_range(encoded: Encoded, start: int, end: int) -> tuple[int, int]:
-    """Tokens that overlap the characters [start, end), as [first, last)."""
-    offsets = encoded.offsets
-    low = _bisect(offsets, start, side=1)
-    high = _bisect(offsets, end, side=0)
-    return low, max(low, high)
-
-
-def _bisect(offsets: Sequence[tuple[int, int]], position: int, side: int) -> int:
-    """side 1: first token that ends after `position`; side 0: first that starts at or after it."""
-    low, high = 0, len(offsets)
-    while low < high:
-        middle = (low + high) // 2
-        inside = offsets[middle][1] > position if side else offsets[middle][0] >= position
-        if inside:
-            high = middle
-        else:
-            low = middle + 1
-    return low
-
-
 def _prompt(
     template: ChatTemplate, text: str, encoded: Encoded, spans: Sequence[CharSpan], bar_tokens: int = 0
 ) -> RenderedPrompt:
-    ranges = [Span(s.region, *token_range(encoded, s.start, s.end)) for s in spans]
+    ranges = [Span(s.region, *encoded.token_range(s.start, s.end)) for s in spans]
     return RenderedPrompt(
         ids=encoded.ids,
         text=text,

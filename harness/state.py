@@ -16,9 +16,9 @@ from harness.types import Message
 
 def argument_hash(name: str, arguments: Mapping[str, Any]) -> str:
     """Identity of a call: SHA-256 over canonical JSON (keys sorted at every depth, array order and
-    the spelling of numbers kept)."""
+    the spelling of numbers kept). Lone surrogates, which JSON can carry, are taken as they are."""
     canonical = json.dumps(arguments, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return sha256(f"{name}\0{canonical}".encode()).hexdigest()
+    return sha256(f"{name}\0{canonical}".encode("utf-8", "surrogatepass")).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,9 @@ no model. The tokenizer object is handed in, so this room imports no heavy packa
 
 import hashlib
 import re
-from collections.abc import Sequence
-from dataclasses import replace
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from harness.errors import TemplateError
@@ -20,11 +21,41 @@ PROMPTED_INSTRUCTION = (
 _CHUNKS_KEPT = 8192
 
 
-class Encoded(NamedTuple):
-    """Token ids and, for each, its character range [start, end) in the encoded text."""
+class Chunk(NamedTuple):
+    """Token ids of a stretch of text and, for each, its character range [start, end) in the stretch."""
 
     ids: tuple[int, ...]
     offsets: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """Token ids of a text, and where each stretch of it begins: `starts[i]` is the (first character,
+    first token) of `chunks[i]`."""
+
+    ids: tuple[int, ...]
+    chunks: tuple[Chunk, ...]
+    starts: tuple[tuple[int, int], ...]
+
+    def token_range(self, start: int, end: int) -> tuple[int, int]:
+        """Tokens that overlap the characters [start, end), as [first, last)."""
+        first = self._first(start, lambda span, at: span[1] > at)
+        last = self._first(end, lambda span, at: span[0] >= at)
+        return first, max(first, last)
+
+    def _first(self, position: int, reached: Callable[[tuple[int, int], int], bool]) -> int:
+        """Number of the first token whose character range has `reached` the position."""
+        which = max(bisect_right(self.starts, (position, -1)) - 1, 0)
+        # The stretch before may hold the token when the position is a boundary, the one after may begin it.
+        for index in range(max(which - 1, 0), len(self.chunks)):
+            character, token = self.starts[index]
+            offsets = self.chunks[index].offsets
+            if not offsets or not reached(offsets[-1], position - character):
+                continue
+            for number, span in enumerate(offsets):
+                if reached(span, position - character):
+                    return token + number
+        return len(self.ids)
 
 
 class ChatTemplate:
@@ -42,7 +73,7 @@ class ChatTemplate:
         self.thinking = thinking
         self.keep_reasoning = keep_reasoning
         self.hash = hashlib.sha256(str(tokenizer.chat_template).encode()).hexdigest()[:16]
-        self._chunks: dict[str, Encoded] = {}
+        self._chunks: dict[str, Chunk] = {}
         self._tools: tuple[Sequence[ToolSpec], list[dict[str, Any]]] = ((), [])
         whole = [
             t for t in tokenizer.added_tokens_decoder.values() if not (t.lstrip or t.rstrip or t.normalized)
@@ -107,16 +138,17 @@ class ChatTemplate:
         """Token ids of `text`; added tokens in it are recognised, none is put in front."""
         pieces = self._added.split(text) if self._added else [text]
         ids: list[int] = []
-        offsets: list[tuple[int, int]] = []
+        chunks: list[Chunk] = []
+        starts: list[tuple[int, int]] = []
         position = 0
         for piece in pieces:
-            if not piece:
-                continue
-            chunk = self._chunk(piece)
-            ids.extend(chunk.ids)
-            offsets.extend([(position + start, position + end) for start, end in chunk.offsets])
-            position += len(piece)
-        return Encoded(tuple(ids), tuple(offsets))
+            if piece:
+                chunk = self._chunk(piece)
+                starts.append((position, len(ids)))
+                chunks.append(chunk)
+                ids.extend(chunk.ids)
+                position += len(piece)
+        return Encoded(tuple(ids), tuple(chunks), tuple(starts))
 
     def count(self, text: str) -> int:
         """Tokens of `text` on its own."""
@@ -137,12 +169,12 @@ class ChatTemplate:
                 "the tokenizer does not split at its added tokens; this tokenizer is not supported, report its id"
             )
 
-    def _chunk(self, piece: str) -> Encoded:
+    def _chunk(self, piece: str) -> Chunk:
         known = self._chunks.get(piece)
         if known is not None:
             return known
         raw = self.tokenizer(piece, add_special_tokens=False, return_offsets_mapping=True)
-        encoded = Encoded(tuple(raw["input_ids"]), tuple(tuple(pair) for pair in raw["offset_mapping"]))
+        encoded = Chunk(tuple(raw["input_ids"]), tuple(tuple(pair) for pair in raw["offset_mapping"]))
         if len(self._chunks) >= _CHUNKS_KEPT:
             self._chunks.clear()
         self._chunks[piece] = encoded

@@ -54,12 +54,13 @@ def build(config: RunConfig, report: Progress) -> Bench:
 
 
 def weights_spec(model: ModelConfig) -> WeightsSpec:
-    """A path wins over a hub id, a hub id over embedded weights, so that one override is enough."""
-    if model.path:
-        return WeightsSpec(path=model.path)
-    if model.hub:
-        return WeightsSpec(hub=model.hub, revision=model.revision)
-    return WeightsSpec(embedded=model.embedded, mirror=model.mirror)
+    return WeightsSpec(
+        embedded=model.embedded,
+        hub=model.hub,
+        path=model.path,
+        revision=model.revision,
+        mirror=model.mirror if model.embedded else None,
+    )
 
 
 def local_folder(model: ModelConfig) -> Path | None:

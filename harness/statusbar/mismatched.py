@@ -8,6 +8,7 @@ the merchant in question. What it does beyond the placebo is the work of looking
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from harness.errors import ConfoundError
 from harness.state import AgentState, CallCount
 from harness.statusbar.base import BarContext, StatusBar, StatusText
 
@@ -20,7 +21,7 @@ class Mismatched:
     of: StatusBar
 
     def draw(self, state: AgentState, context: BarContext) -> StatusText | None:
-        """Raises ValueError when the sample has fewer decoys than the transcript has key values."""
+        """Raises ConfoundError when the sample has fewer decoys than the transcript has key values."""
         calls = dict(state.calls)
         for rule in context.rules:
             if rule.tool not in calls:
@@ -29,6 +30,9 @@ class Mismatched:
             by_key = counted.by_key(rule.key)
             swapped = dict(zip(context.decoys, by_key.values(), strict=False))
             if len(swapped) < len(by_key):
-                raise ValueError(f"{len(by_key)} key values, only {len(context.decoys)} decoys")
+                raise ConfoundError(
+                    f"mismatched: the transcript has {len(by_key)} values of {rule.key}, the sample only "
+                    f"{len(context.decoys)} decoys; add values to the scenario's pool"
+                )
             calls[rule.tool] = CallCount(counted.total, {**counted.by_argument, rule.key: swapped})
         return self.of.draw(replace(state, calls=calls), context)

@@ -21,7 +21,7 @@ TEXTS: tuple[tuple[str, ...], ...] = (
         "the chat window is open", "the agent is signed in", "the notes panel is visible",
         "the profile page has loaded", "Theme: light", "Layout: standard", "sound is on",
         "the spelling check is on", "the screen is shared with nobody", "Region: east",
-        "the clock follows local time", "Queue: general", "the font is the usual one",
+        "the clock hangs on the wall", "Queue: general", "the font is the usual kind",
     ),
     (
         "Session: regular conversation", "Workspace: main office", "the connection is stable",
@@ -31,7 +31,7 @@ TEXTS: tuple[tuple[str, ...], ...] = (
         "Style: plain", "the cursor is in the text field", "Team: support", "the lamp is green",
     ),
     (
-        "Weather at the office: mild", "the windows are open", "Room: second corridor",
+        "Weather at the office: mild", "the windows are open", "Room: long corridor",
         "the heating runs quietly", "Seat: by the window", "the kitchen serves coffee",
         "the plants were watered in the morning", "Light: daylight", "Noise: low",
         "the printer has paper", "the lift works", "Door: open", "the street is calm",
@@ -62,12 +62,12 @@ TEXTS: tuple[tuple[str, ...], ...] = (
         "Training: finished in spring", "the handbook lies on the desk", "Mentor: nearby",
         "the team meets on Fridays", "Lunch: canteen", "the badge is valid", "Parking: yard",
         "the welcome poster is colourful", "Shift: day", "the locker has a new key",
-        "colleagues share one calendar", "Desk mate: experienced", "Music: soft",
+        "colleagues share a calendar", "Desk mate: experienced", "Music: soft",
         "the library is on the ground floor", "Uniform: casual", "the newsletter came out",
     ),
     (
         "Archive: sorted by name", "the folder is open", "Labels: alphabetical",
-        "pages are numbered by the system", "Index: complete", "the search field is empty",
+        "pages are sorted by the system", "Index: complete", "the entry field is empty",
         "Colours: by department", "scans are in good quality", "Shelf: upper", "Ink: black",
         "the cover sheet has the usual wording", "Binding: soft", "the copies are readable",
         "the stamp is dry", "Paper size: letter", "the drawer closes well",
