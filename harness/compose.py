@@ -4,8 +4,10 @@ Hydra is used through its compose API only, so it changes no working directory a
 `./conf` of the working folder comes before the packaged configuration, file by file.
 """
 
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from hydra._internal.config_search_path_impl import ConfigSearchPathImpl
@@ -21,6 +23,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from harness.conditions import Condition
 from harness.config import ConditionConfig, RunConfig, resolve
+from harness.dataset import scenario_names
 from harness.errors import ConfigError
 from harness.paths import search_dirs
 
@@ -43,18 +46,21 @@ def _hydra() -> Iterator[Hydra]:
 
 
 def options() -> dict[str, list[str]]:
-    """What can be chosen in each group."""
+    """What can be chosen in each group; a scenario's file alone makes it a choice."""
     with _hydra() as hydra:
-        return {group: sorted(hydra.config_loader.get_group_options(group)) for group in GROUPS}
+        found = {group: set(hydra.config_loader.get_group_options(group)) for group in GROUPS}
+    found["scenario"].update(scenario_names())
+    return {group: sorted(names) for group, names in found.items()}
 
 
 def compose(overrides: Sequence[str]) -> RunConfig:
     """The configuration of one run. Raises ConfigError with one line naming the override at fault."""
     try:
         with _hydra() as hydra:
+            configured = frozenset(hydra.config_loader.get_group_options("scenario"))
             composed = hydra.compose_config(
                 config_name="config",
-                overrides=[_settable(override) for override in overrides],
+                overrides=[_settable(override, configured) for override in overrides],
                 run_mode=RunMode.RUN,
                 from_shell=True,
                 with_log_configuration=False,
@@ -69,10 +75,18 @@ def compose(overrides: Sequence[str]) -> RunConfig:
     return resolve({str(key): value for key, value in plain.items()}, known)
 
 
-def _settable(override: str) -> str:
+def _settable(override: str, configured: Container[str]) -> str:
     """`key=value` may set any key of the typed configuration, also one that no file mentions; whether
-    the key exists is for `harness.config` to say. Group choices and Hydra's own prefixes stay."""
-    key = override.split("=", 1)[0]
+    the key exists is for `harness.config` to say. Group choices and Hydra's own prefixes stay, but for
+    a scenario that is not `configured`: it has a file in `scenarios/` and needs none in `conf/`."""
+    key, _, value = override.partition("=")
+    if key == "scenario" and value not in configured:
+        names = scenario_names()
+        if value in names:
+            return f"++scenario.file={value}"
+        raise ConfigError(
+            f"scenario={value}: there are {', '.join(names)}; for a file elsewhere set scenario.file=PATH"
+        )
     plain = "=" in override and key not in GROUPS and not key.startswith(("+", "~", "hydra."))
     return f"++{override}" if plain and "@" not in key else override
 
@@ -96,7 +110,11 @@ def sweep(overrides: Sequence[str]) -> list[list[str]]:
 
 
 def build_conditions(configs: dict[str, ConditionConfig]) -> tuple[Condition, ...]:
-    """The arms as objects, in the order of the configuration."""
+    """The arms as objects, in the order of the configuration. A class may lie in the working folder,
+    which a console script, unlike `python -m`, does not import from."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)  # last, so that no file there stands in for an installed package
     return tuple(
         Condition(name, _build(name, "bar", config.bar), _build(name, "placement", config.placement))
         for name, config in configs.items()
@@ -109,7 +127,8 @@ def _build(name: str, part: str, node: dict[str, Any] | None) -> Any:
     try:
         return instantiate(node)
     except Exception as error:
-        raise ConfigError(f"condition.{name}.{part}: {_one_line(error)}") from error
+        # Hydra's own text says that a target was not found, its cause says why.
+        raise ConfigError(f"condition.{name}.{part}: {_one_line(error.__cause__ or error)}") from error
 
 
 def _one_line(error: BaseException) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from harness.config import ProbeConfig, RunConfig, SeriesConfig
 from harness.dataset import Scenario, expand
+from harness.errors import ConfigError
 from harness.types import ProbeName, Sample
 
 
@@ -101,6 +102,11 @@ def _latency_plan(
     spec = probe.series.get("matched") or next(iter(probe.series.values()))
     series = "matched" if "matched" in probe.series else next(iter(probe.series))
     samples = _samples(scenario, series, spec, config.seed, count_tokens)[: config.latency.samples]
+    if len(samples) < config.latency.samples:
+        raise ConfigError(
+            f"latency.samples={config.latency.samples}: probe.act.series.{series} has only {len(samples)} samples; "
+            "the orders of the arms would not be balanced. Raise its clusters or lower latency.samples"
+        )
     arms = [name for name in config.condition if name in config.latency.conditions]
     orders = list(itertools.permutations(arms))
     random.Random(config.seed).shuffle(orders)

@@ -4,6 +4,7 @@ The inner layers know no configuration object; they are given what they need. No
 is measured: order and composition come from the plan, prompts from the preflight.
 """
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -147,15 +148,18 @@ def run_batch(batch: ReadyBatch, model: Model, *, alone: bool) -> Iterator[tuple
     """Outputs of one batch as they come; a failing engine turns the rest into error outputs."""
     waiting = {ready.request.cell_id: ready for ready in batch.cells}
     try:
-        if alone:
-            for ready in batch.cells:
-                yield waiting.pop(ready.request.cell_id), model.run_alone(ready.request)
-            return
-        for cell_id, output in model.run([ready.request for ready in batch.cells]):
+        for cell_id, output in _alone(batch, model) if alone else model.run([c.request for c in batch.cells]):
             yield waiting.pop(cell_id), output
+        if waiting:
+            raise ProviderError("the engine ended the batch without a word about this cell")
     except ProviderError as error:
         for ready in list(waiting.values()):
             yield ready, _failed(ready, str(error))
+
+
+def _alone(batch: ReadyBatch, model: Model) -> Iterator[tuple[str, ModelOutput]]:
+    for ready in batch.cells:
+        yield ready.request.cell_id, model.run_alone(ready.request)
 
 
 def _failed(ready: ReadyCell, error: str) -> ModelOutput:
@@ -180,7 +184,8 @@ def run_all(
         return tally
     begun = perf_counter()
     if alone:
-        model.run_alone(todo[0].cells[0].request)  # warm-up, thrown away
+        with contextlib.suppress(ProviderError):  # if it lasts, the first cell says so
+            model.run_alone(todo[0].cells[0].request)  # warm-up, thrown away
         begun = perf_counter()
     else:
         model.share_prefix(preflight.shared_prefix)

@@ -76,9 +76,13 @@ class ChatTemplate:
         self._chunks: dict[str, Chunk] = {}
         self._tools: tuple[Sequence[ToolSpec], list[dict[str, Any]]] = ((), [])
         whole = [
-            t for t in tokenizer.added_tokens_decoder.values() if not (t.lstrip or t.rstrip or t.normalized)
+            t.content
+            for t in tokenizer.added_tokens_decoder.values()
+            if not (t.lstrip or t.rstrip or t.normalized or t.single_word)
         ]
-        self._added = re.compile("(" + "|".join(re.escape(t.content) for t in whole) + ")") if whole else None
+        # The longest first: a tokenizer prefers it where one added token begins another.
+        pattern = "|".join(re.escape(content) for content in sorted(whole, key=len, reverse=True))
+        self._added = re.compile(f"({pattern})") if whole else None
 
     # -- text ----------------------------------------------------------------------------------------
 

@@ -21,7 +21,12 @@ from harness.weights import Progress as ByteProgress
 LINE_EVERY = 30.0
 """Seconds between two progress lines where the output is no terminal."""
 
-out = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+PIPED_WIDTH = 160
+"""Columns where the output is no terminal: room for the headline table, whose cells rich would cut at 80."""
+
+out = Console(
+    highlight=False, soft_wrap=not sys.stdout.isatty(), width=None if sys.stdout.isatty() else PIPED_WIDTH
+)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 

@@ -112,7 +112,7 @@ class Decoder:
         usage = ModelUsage(
             prompt_tokens=prompt_tokens,
             completion_tokens=len(row.tokens),
-            cached_tokens=prompt_tokens - min(prompt_tokens, fresh[row.request.cell_id]),
+            cached_tokens=prompt_tokens - fresh[row.request.cell_id],
         )
         timing = Timing(started_at=started, total=row.last_token, first_token=row.first_token)
         finish = "stop" if row.finish == "stop" else "length"

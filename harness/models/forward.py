@@ -41,13 +41,17 @@ class Engine:
         self.model.eval()
         self.model.to(self.device)
         config = self.model.config.get_text_config()
-        kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+        window = getattr(config, "sliding_window", None)
+        listed = getattr(config, "layer_types", None)
+        # Without a list of kinds all layers are of one kind (Mistral, Phi-3: sliding).
+        kinds = set(listed or (["sliding_attention"] if window else ["full_attention"]))
         if kinds - _FORKABLE:
             raise ModelError(
                 f"{path}: layers of kind {sorted(kinds - _FORKABLE)} keep a state that cannot be forked; "
                 "choose a model with full or sliding-window attention"
             )
-        self._window: int | None = config.sliding_window if "sliding_attention" in kinds else None
+        self._window: int | None = window if "sliding_attention" in kinds else None
+        self._mixed = bool(listed)
         names = inspect.signature(self.model.forward).parameters
         # `cache` from transformers 5.24 on, `past_key_values` before.
         self._cache_name = "cache" if "cache" in names else "past_key_values"
@@ -168,7 +172,8 @@ class Engine:
             return whole
         at = torch.tensor([*range(chain), *positions])
         near = torch.tensor(list(positions))[:, None] - at[None, :] < self._window
-        return {"full_attention": whole, "sliding_attention": (seen & near)[None, None].to(self.device)}
+        sliding = (seen & near)[None, None].to(self.device)
+        return {"full_attention": whole, "sliding_attention": sliding} if self._mixed else sliding
 
 
 def _device(name: str) -> str:

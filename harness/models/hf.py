@@ -99,7 +99,7 @@ class TransformersModel:
         for request, ids in zip(requests, prompts, strict=True):
             before = len(tree.token) if paths else 0
             own = stem + tree.insert(ids[shared:], after)
-            fresh[request.cell_id] = len(tree.token) - before
+            fresh[request.cell_id] = sum(node >= before for node in own[: len(request.prompt.ids) - base])
             # The last token of a choice is only predicted, never computed.
             forks = [tree.insert(choice[:-1], own[-1]) for choice in request.choices.values()]
             paths[request.cell_id] = [own, *forks]
@@ -153,7 +153,7 @@ class TransformersModel:
         usage = ModelUsage(
             prompt_tokens=len(request.prompt.ids),
             completion_tokens=None,
-            cached_tokens=max(0, len(request.prompt.ids) - fresh[request.cell_id]),
+            cached_tokens=len(request.prompt.ids) - fresh[request.cell_id],
         )
         return ModelOutput("", (), "choice", usage, Timing(started_at=started), choice_logprobs=totals)
 
