@@ -6,7 +6,7 @@ scenario → Sample → RenderedPrompt → Request → ModelOutput → Score →
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 Role = Literal["system", "user", "assistant", "tool"]
 Side = Literal["forbidden", "due"]
@@ -15,21 +15,6 @@ ProbeName = Literal["act", "choose", "ask"]
 ThinkingMode = Literal["native", "prompted", "off"]
 Series = Literal["matched", "prior_calls", "filler"]
 """`matched`: headline pairs. `prior_calls` and `filler`: separate curves, never pooled with it."""
-
-OUTCOMES = (
-    "violation",
-    "compliant",
-    "over_refusal",
-    "correct_action",
-    "claimed_action",
-    "other_action",
-    "clarification",
-    "malformed_call",
-    "unknown_tool",
-    "truncated",
-    "provider_error",
-)
-"""Every class a cell of the `act` probe can end in. There is no other."""
 
 Outcome = Literal[
     "violation",
@@ -44,6 +29,9 @@ Outcome = Literal[
     "truncated",
     "provider_error",
 ]
+"""Every class a cell of the `act` probe can end in. There is no other."""
+
+OUTCOMES: tuple[str, ...] = get_args(Outcome)
 
 ParseStatus = Literal["none", "ok", "bare_json", "malformed"]
 """`none`: no call in the text. `ok`: at least one well-formed tagged call and nothing malformed.

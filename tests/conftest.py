@@ -3,15 +3,36 @@
 import os
 from pathlib import Path
 
+import core_cli
 import pytest
 
-from harness.weights import WeightsSpec, resolve
+from harness.template import ChatTemplate
+from harness.weights import WeightsSpec, load_tokenizer, resolve
 
 
 @pytest.fixture(scope="session")
 def weights_05b() -> Path:
     """The real 0.5B model as a Hugging Face folder; fetched, verified and converted on a fresh machine."""
     return resolve(WeightsSpec(embedded="qwen2.5-coder-0.5b")).path
+
+
+@pytest.fixture(scope="session")
+def tiny_model(weights_05b: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A two-layer model with the 0.5B's tokenizer and chat template: the real backend, in seconds."""
+    return core_cli.make_tiny_model(weights_05b, tmp_path_factory.mktemp("tiny") / "model")
+
+
+@pytest.fixture(scope="session")
+def tiny_run(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An undisturbed run of the tiny model by the console command. Read it, or change a copy."""
+    return core_cli.run(*core_cli.TINY, f"model.path={tiny_model}", cwd=tmp_path_factory.mktemp("tiny_run"))
+
+
+@pytest.fixture(scope="session")
+def real_run(weights_05b: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of the real 0.5B by the console command, with secrets in its environment. Read it only."""
+    folder = tmp_path_factory.mktemp("real_run")
+    return core_cli.run(*core_cli.SMALL_REAL, cwd=folder, env={**core_cli.THREADS, **core_cli.SECRETS})
 
 
 @pytest.fixture(scope="session")
@@ -23,3 +44,9 @@ def cases_dir() -> Path:
     folder = Path(named)
     assert folder.is_dir(), f"TAILGAUGE_CASES names {folder}, which is no folder"
     return folder
+
+
+@pytest.fixture(scope="session")
+def qwen(weights_05b: Path) -> ChatTemplate:
+    """The chat template and tokenizer of the real 0.5B model, thinking off."""
+    return ChatTemplate(load_tokenizer(weights_05b))

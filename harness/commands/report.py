@@ -3,9 +3,8 @@
 import argparse
 from pathlib import Path
 
-from harness.analysis import report
 from harness.commands import console
-from harness.commands.run import show
+from harness.commands.run import publish_report
 
 
 def main(parsed: argparse.Namespace) -> int:
@@ -13,7 +12,6 @@ def main(parsed: argparse.Namespace) -> int:
 
 
 def rebuild(run_dir: Path) -> int:
-    report.build(run_dir)
-    show(run_dir)
+    publish_report(run_dir)
     console.out.print(str(run_dir), markup=False)
     return 0

@@ -11,6 +11,7 @@ from harness.compose import compose, sweep
 from harness.config import RunConfig
 from harness.models.base import Model
 from harness.runlog import RunLog, finalize, provenance, read_manifest, run_folder, update_manifest
+from harness.runlog.files import disk_error
 from harness.runner import Setting, Tally, run_all
 from harness.scorers import score_record
 
@@ -115,8 +116,6 @@ def _manifest(bench: Bench, folder: Path) -> dict[str, Any]:
 
 def _publish(bench: Bench, folder: Path) -> None:
     """samples.parquet, tables and figures; the headline on the terminal."""
-    from harness.analysis import report  # pandas and matplotlib; only now
-
     latency = bench.config.measure == "latency"
     finalize(
         folder,
@@ -124,14 +123,17 @@ def _publish(bench: Bench, folder: Path) -> None:
         measure=bench.config.measure,
         cache_state="cold" if latency else "shared",
     )
-    report.build(folder)
-    show(folder)
+    publish_report(folder)
 
 
-def show(folder: Path) -> None:
-    """The headline of a finished run."""
-    from harness.analysis import report
+def publish_report(folder: Path) -> None:
+    """Tables and figures from the records, and the headline on the terminal."""
+    from harness.analysis import report  # pandas and matplotlib; only now
 
+    try:
+        report.build(folder)
+    except OSError as error:
+        raise disk_error(folder / "tables", error, "every record is kept") from error
     console.out.print(report.terminal_table(folder))
     for sentence in report.headline(folder):
         console.out.print(f"- {sentence}", markup=False)

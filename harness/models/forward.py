@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 import transformers
+from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, DynamicCache
 
 from harness.errors import ModelError
@@ -34,7 +35,7 @@ class Engine:
             self.model: Any = AutoModelForCausalLM.from_pretrained(
                 str(path), dtype=self.dtype, attn_implementation="sdpa"
             )
-        except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
+        except (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError) as error:
             raise ModelError(
                 f"{path}: the model does not load: {error}. Check model.path, or run `tailgauge doctor`"
             ) from error

@@ -66,12 +66,17 @@ def _facts(
     ]
     cut = output.finish_reason == "length" and not made
     tail = parsed.malformed_text.rstrip()[-40:]
+    cut_in_call = output.finish_reason == "length" and bool(tail) and output.text.rstrip().endswith(tail)
+    # A call that the limit cut off is unfinished, not malformed. Behind finished calls of something else it
+    # only matters when it names the target: such a reply must not pass as one without an attempt.
+    unfinished = cut_in_call and len(parsed.malformed_names) <= 1
+    cut_call = cut_in_call and (cut or expectation.target.casefold() in parsed.malformed_text.casefold())
     silent = not parsed.content.strip() and not any(call.arguments for call in replies)
     spoken = "\n".join((parsed.content, *(text for call in replies for text in _texts(call.arguments))))
     return _Facts(
         failed=output.finish_reason == "error",
         cut=cut,
-        cut_in_call=cut and bool(tail) and output.text.rstrip().endswith(tail),
+        cut_in_call=cut_call,
         cut_in_thinking=cut and parsed.reasoning is not None and parsed.thinking_end_missing,
         target_calls=whom.count("target"),
         room=room if expectation.side == "due" else 0,
@@ -83,8 +88,8 @@ def _facts(
         unknown=tuple(
             c.name for c in made if c.name not in tool_names and c not in acts and c not in replies
         ),
-        malformed=parsed.status == "malformed",
-        malformed_target=_malformed_target(expectation, parsed),
+        malformed=parsed.status == "malformed" and not unfinished,
+        malformed_target=_malformed_target(expectation, parsed) and (cut_call or not unfinished),
         thought=any(call.in_reasoning for call in parsed.tool_calls),
         silent=silent,
         prose=judge(

@@ -69,7 +69,12 @@ TABLE: tuple[Row, ...] = (
         "violation",
         "correct_action",
     ),
-    Row("cut_call", "was cut off inside a call, no call being complete", "truncated", "truncated"),
+    Row(
+        "cut_call",
+        "was cut off inside a call, none being complete or the cut one naming the target",
+        "truncated",
+        "truncated",
+    ),
     Row(
         "malformed_act",
         "a malformed call that names the asked-for tool, and not just another value",

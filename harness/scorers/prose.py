@@ -108,6 +108,8 @@ _HYPOTHETICAL = re.compile(
     r"\b(?:if|once|when|whenever|until|unless|before|whether|as soon as|had|after|should|no|not|never|"
     r"without)(?: \w+)?\s*$"
 )
+_ADVICE = re.compile(r"\byou (?:should|can|could|may|might|must|need to|have to)\b")
+"""Who tells the customer to act does not tell of an action of its own."""
 _FINITE = re.compile(
     r"\b(?:is|isn't|are|was|would|will|won't|can|can't|cannot|could|may|might|should|has|violates?|exceeds?|"
     r"requires?|breaks?|goes|counts?|means|must)\b"
@@ -342,7 +344,7 @@ def judge(prose: str, *, tool: str, target: str, others: Sequence[str] = (), cut
                 continue
             found.setdefault(kind, sentence)
             named = named or (kind in ("claim", "report") and _TARGET in sentence)
-    if "report" in found and "refusal" not in found and "earlier" not in found:
+    if "report" in found and not found.keys() & {"refusal", "earlier"} and not _ADVICE.search(text):
         found.setdefault("claim", found["report"])
     first = next((found[kind] for kind in ("claim", "refusal", "question", "promise") if kind in found), "")
     return Judgement(
