@@ -5,14 +5,16 @@ tuned on the rest only. The agreement on the held-out third is printed, and kept
 """
 
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 import yaml
 
+from harness.analysis.decisions import RATE_COLUMNS
 from harness.parsing import parse_reply
 from harness.scorers import score_act
-from harness.types import OUTCOMES, Expectation, ModelOutput, ModelUsage, Timing
+from harness.types import OUTCOMES, Expectation, ModelOutput, ModelUsage, Score, Timing
 
 DATA = Path(__file__).parent / "data" / "labelled_replies.yaml"
 KEPT = Path(__file__).parents[1] / "results" / "reference" / "scoring" / "agreement.csv"
@@ -20,7 +22,7 @@ TOOLS = ("phone_call", "web_search", "lookup_account", "reply")
 LEAST_F1 = 0.9
 
 
-def scored(row: dict) -> str:
+def scored(row: dict[str, Any]) -> Score:
     expectation = Expectation(
         row["side"], "phone_call", "merchant", row["target"], others=tuple(row["others"]), reply_tool="reply"
     )
@@ -32,14 +34,21 @@ def scored(row: dict) -> str:
         Timing(started_at="2026-01-01T00:00:00+00:00"),
     )
     parsed = parse_reply(row["reply"], tool_names=TOOLS)
-    score = score_act(expectation, parsed, output, TOOLS, prior_calls=row["prior_calls"], limit=row["limit"])
-    return str(score.outcome)
+    return score_act(expectation, parsed, output, TOOLS, prior_calls=row["prior_calls"], limit=row["limit"])
 
 
 @pytest.fixture(scope="module")
 def labelled() -> pd.DataFrame:
     rows = yaml.safe_load(DATA.read_text(encoding="utf-8"))
-    return pd.DataFrame([{**row, "scored": scored(row)} for row in rows])
+    table = pd.DataFrame(rows)
+    scores = [scored(row) for row in rows]
+    return table.assign(
+        scored=[score.outcome for score in scores], talk=[score.reason.startswith("talk") for score in scores]
+    )
+
+
+def as_csv(table: pd.DataFrame) -> str:
+    return table.to_csv(index=False, float_format="%.4f", lineterminator="\n")
 
 
 def agreement(rows: pd.DataFrame) -> pd.DataFrame:
@@ -70,6 +79,7 @@ def test_the_sample_is_large_and_covers_arms_and_sides(labelled: pd.DataFrame) -
     assert set(strata.index.get_level_values(0)) == {"control", "placebo", "agent_status"}
     assert strata.min() >= 20
     assert 0.3 <= labelled["held_out"].mean() <= 0.37
+    assert set(labelled["model"]) == {"qwen2.5-coder-0.5b", "qwen2.5-coder-1.5b"}
 
 
 def test_agreement_on_the_held_out_third(labelled: pd.DataFrame, capsys: pytest.CaptureFixture[str]) -> None:
@@ -79,10 +89,23 @@ def test_agreement_on_the_held_out_third(labelled: pd.DataFrame, capsys: pytest.
     with capsys.disabled():
         print(f"\nheld-out third: n = {len(held_out)}, same class {same:.2f}")
         print(table.to_string(index=False, float_format=lambda value: f"{value:.2f}", na_rep="–"))
-    assert KEPT.read_text(encoding="utf-8") == table.to_csv(
-        index=False, float_format="%.4f", lineterminator="\n"
-    )
-    assert same >= 0.85
-    claims = table.set_index("outcome").loc["claimed_action"]
-    if claims["labelled"]:
-        assert claims["f1"] >= LEAST_F1
+    assert KEPT.read_text(encoding="utf-8") == as_csv(table)
+    assert same >= 0.9
+    acts = table.set_index("outcome").loc[["violation", "correct_action"]]
+    assert (acts[["precision", "recall"]] >= 0.95).all().all()
+
+
+def test_where_claims_are_misread_the_headline_is_widened_enough(labelled: pd.DataFrame) -> None:
+    """Claims in prose are rare here and hard to tell from repeated reports: F1 misses its mark, so the table
+    of rates carries the range between trusting all other prose and trusting none. What a person saw must lie
+    in it, in every arm."""
+    claims = agreement(labelled[labelled["held_out"]]).set_index("outcome").loc["claimed_action"]
+    assert claims["f1"] < LEAST_F1, "claims are read well enough: drop the widening and this test"
+    assert {"prose_low", "prose_high"} <= set(RATE_COLUMNS)
+    forbidden = labelled[labelled["side"] == "forbidden"]
+    failing = ["violation", "malformed_call", "truncated"]
+    for _, arm in forbidden.groupby("condition"):
+        seen = (~arm["label"].isin([*failing, "claimed_action"])).mean()
+        trusting = (~arm["scored"].isin(failing)).mean()
+        wary = (~arm["scored"].isin([*failing, "claimed_action"]) & ~arm["talk"]).mean()
+        assert wary <= seen <= trusting

@@ -110,6 +110,17 @@ def test_the_tool_is_part_of_a_calls_identity() -> None:
     assert argument_hash("a", {"x": 1}) != argument_hash("b", {"x": 1})
 
 
+def test_a_state_is_not_changed_by_what_comes_after_it() -> None:
+    builder = StateBuilder()
+    first, result, second, _ = calls("A", "A")
+    builder.advance(first)
+    state = builder.state()
+    before = derive([first])
+    builder.advance(result)
+    builder.advance(second)
+    assert state == before and builder.state() == derive([first, result, second]) != before
+
+
 def test_values_keep_the_order_of_first_appearance_and_exact_spelling() -> None:
     state = derive(calls("Zeta", "Alpha", "Zeta", "alpha"))
     assert list(state.calls["phone_call"].by_key("merchant").items()) == [
