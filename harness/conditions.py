@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from harness.errors import ConfigError, ConfoundError
 from harness.state import derive
 from harness.statusbar.base import BarContext, StatusBar, StatusText
+from harness.statusbar.placebo import Placebo
 from harness.statusbar.placements import Placement
 from harness.types import Message, Sample
 
@@ -28,6 +29,17 @@ class Condition:
                 f"condition.{self.name}: a bar needs a placement and a placement needs a bar; "
                 "set both or neither (neither is the control)"
             )
+
+        if self.bar is not None and not isinstance(getattr(self.bar, "name", None), str):
+            raise ConfigError(f"condition.{self.name}.bar: a bar class needs `name: ClassVar[str]`")
+
+    def stands_in_for(self, other: "Condition") -> bool:
+        """Is this the placebo of `other`'s bar at the same place?"""
+        return (
+            isinstance(self.bar, Placebo)
+            and self.bar.of == other.bar
+            and self.placement_name == other.placement_name
+        )
 
     @property
     def bar_name(self) -> str:
@@ -65,6 +77,10 @@ def apply(sample: Sample, condition: Condition, count_tokens: Callable[[str], in
         count_tokens=count_tokens,
     )
     bar = condition.bar.draw(derive(sample.messages), context)
+    if bar is not None and not isinstance(bar, StatusText):
+        raise ConfigError(
+            f"condition {condition.name}: {type(condition.bar).__name__}.draw must return a StatusText or None"
+        )
     if bar is None:
         raise ConfoundError(f"condition {condition.name}: no bar is drawn for sample {sample.id}")
     return Treated(condition.placement.place(sample.messages, bar.text), bar)

@@ -115,17 +115,14 @@ def _prove_tokens(control: Encoded, arm: Encoded, inserted: tuple[int, int], whe
 
 def _prove_lengths(conditions: Sequence[Condition], arms: Mapping[str, Arm], sample: Sample) -> None:
     """A placebo must have its bar's length where both stand at the same place."""
-    by_place: dict[str, dict[str, int]] = {}
-    for condition in conditions:
-        lengths = by_place.setdefault(condition.placement_name, {})
-        lengths[condition.bar_name] = arms[condition.name].prompt.bar_tokens
-    for place, lengths in by_place.items():
-        if "placebo" in lengths:
-            for bar, length in lengths.items():
-                if bar not in ("placebo", "mismatched") and abs(length - lengths["placebo"]) > 1:
+    for placebo in conditions:
+        for bar in conditions:
+            if placebo.stands_in_for(bar):
+                lengths = [arms[arm.name].prompt.bar_tokens for arm in (placebo, bar)]
+                if abs(lengths[0] - lengths[1]) > 1:
                     raise ConfoundError(
-                        f"sample {sample.id}, placement {place}: the placebo has {lengths['placebo']} tokens, "
-                        f"{bar} has {length}; they must be equal"
+                        f"sample {sample.id}: {placebo.name} adds {lengths[0]} tokens, {bar.name} adds {lengths[1]}; "
+                        "they must be equal"
                     )
 
 

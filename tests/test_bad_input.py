@@ -46,7 +46,7 @@ def test_a_bad_scenario_costs_one_line_that_names_file_key_and_reason(
     ended = cli.call(
         verb,
         "model=qwen2.5-coder-0.5b",
-        timeout=60,
+        cwd=tmp_path,
         env={"TAILGAUGE_CACHE": str(tmp_path / "no")},
     )
     # A preview may say first that it has no tokenizer.

@@ -1,6 +1,7 @@
 """`tailgauge run`: an experiment from configuration to results folder. Calling it again resumes."""
 
 import argparse
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 from harness.commands import console
 from harness.commands.build import Bench, build, load_model
 from harness.compose import compose, sweep
+from harness.conditions import Condition
 from harness.config import RunConfig
 from harness.models.base import Model
 from harness.runlog import RunLog, finalize, provenance, read_manifest, run_folder, update_manifest
@@ -41,10 +43,23 @@ def execute(config: RunConfig) -> Path:
         console.note(
             f"{config.experiment}: {total} cells on {config.model.name}{done}; results go to {folder}"
         )
+        _tell_left_out(config)
         if left:
             _compute(bench, log)
     _publish(bench, folder)
     return folder
+
+
+def _tell_left_out(config: RunConfig) -> None:
+    """A probe's own list of conditions may leave out an arm that the user has just added."""
+    for name, probe in config.probe.items():
+        for series, spec in probe.series.items():
+            missing = [arm for arm in config.condition if spec.conditions and arm not in spec.conditions]
+            if missing:
+                console.note(
+                    f"probe.{name}.series.{series} runs without {', '.join(missing)} "
+                    f"(probe.{name}.series.{series}.conditions=null runs all)"
+                )
 
 
 def _compute(bench: Bench, log: RunLog) -> None:
@@ -103,15 +118,20 @@ def _manifest(bench: Bench, folder: Path) -> dict[str, Any]:
             "sha256": bench.weights.sha256,
             "revision": bench.weights.revision,
         },
-        "conditions": [
-            {"name": c.name, "bar": c.bar_name, "placement": c.placement_name} for c in bench.conditions
-        ],
+        "conditions": [_condition(c, bench.conditions) for c in bench.conditions],
         "inputs": bench.inputs,
         "cells": len(bench.preflight.cell_order),
         "shared_prefix_tokens": len(bench.preflight.shared_prefix),
         "started": datetime.now(UTC).isoformat(),
         **provenance(),
     }
+
+
+def _condition(condition: Condition, every: Sequence[Condition]) -> dict[str, Any]:
+    """An arm as the manifest lists it; a placebo names the arm that it stands in for."""
+    entry = {"name": condition.name, "bar": condition.bar_name, "placement": condition.placement_name}
+    real = [other.name for other in every if condition.stands_in_for(other)]
+    return entry | ({"placebo_of": real[0]} if real else {})
 
 
 def _publish(bench: Bench, folder: Path) -> None:

@@ -234,7 +234,7 @@ def _prepare(run_dir: Path, manifest: Mapping[str, Any], config: Mapping[str, An
             "manifest or use another folder"
         )
     if not resume:
-        raise RunLogError(f"{run_dir}: already holds a run; resume it, or give the run another name")
+        raise RunLogError(f"{run_dir}: already holds a run; resume it, or start afresh elsewhere (results=…)")
     old = manifests.read_manifest(run_dir)
     given = plain_config(manifest)
     changes = differences(old.get("config"), plain_config(config)) | differences(
@@ -243,7 +243,7 @@ def _prepare(run_dir: Path, manifest: Mapping[str, Any], config: Mapping[str, An
     if changes:
         raise RunLogError(
             f"{run_dir}: cannot resume, the configuration is not the one that this run was started with: "
-            f"{tell_differences(changes)}; go back to the old values, or give the run another name"
+            f"{tell_differences(changes)}; go back to the old values, or start afresh elsewhere (results=… or model.name=…)"
         )
     noted = differences({key: old.get(key) for key in given}, given)
     entry = {

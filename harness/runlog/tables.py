@@ -65,8 +65,9 @@ def records_from_parquet(path: Path) -> list[EvalRecord]:
 
 
 def load_dataset(run_dir: Path) -> Any:
-    """The run's records as a `datasets.Dataset` with the columns of samples.parquet, in log order."""
-    return _dataset(read_records(run_dir), EvalRecord)
+    """The run's records as a `datasets.Dataset` with the columns of samples.parquet, in log order; of a
+    published run, which has no log, in that file's order."""
+    return _dataset(read_records(Path(run_dir)), EvalRecord)
 
 
 def samples_dataset(samples: Iterable[Sample]) -> Any:
