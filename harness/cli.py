@@ -64,7 +64,6 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit codes: 0 done, 2 something for the user to mend (one line on stderr), 130 stopped by Ctrl-C."""
-    # Everything that takes part is local unless the user names a hub id.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     parsed = _parser().parse_args(arguments)

@@ -5,12 +5,22 @@ that data means and which combinations are impossible.
 """
 
 from pathlib import PurePath
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from harness.errors import ConfigError
 from harness.types import ThinkingMode
+
+
+def _no_bool(value: Any) -> Any:
+    """YAML's `true` is no number, though Python takes it for 1."""
+    if isinstance(value, bool):
+        raise ValueError("expected a number, not true or false")
+    return value
+
+
+Int = Annotated[int, BeforeValidator(_no_bool)]
 
 
 class _Frozen(BaseModel):
@@ -24,7 +34,7 @@ class DecodingConfig(_Frozen):
     source: Literal["stated", "model"] = "stated"
     temperature: float = Field(default=0.0, ge=0)
     top_p: float = Field(default=1.0, gt=0, le=1)
-    top_k: int = Field(default=0, ge=0)
+    top_k: Int = Field(default=0, ge=0)
     repetition_penalty: float = Field(default=1.0, gt=0)
 
 
@@ -46,10 +56,10 @@ class ModelConfig(_Frozen):
     decoding: DecodingConfig = DecodingConfig()
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     device: str = "auto"
-    threads: int | None = Field(default=None, ge=1)
-    pack_tokens: int = Field(default=1024, ge=16)
+    threads: Int | None = Field(default=None, ge=1)
+    pack_tokens: Int = Field(default=1024, ge=16)
     """Most tokens in one forward pass."""
-    batch_clusters: int = Field(default=1, ge=1)
+    batch_clusters: Int = Field(default=1, ge=1)
     """Clusters that are computed as one batch; more decode faster and need more memory."""
 
     @model_validator(mode="before")
@@ -87,7 +97,7 @@ class ConditionConfig(_Frozen):
 class SeriesConfig(_Frozen):
     """`clusters`: independently drawn episodes. `conditions`: arms, None for all of the run."""
 
-    clusters: int = Field(ge=1)
+    clusters: Int = Field(ge=1)
     conditions: tuple[str, ...] | None = None
     prior_calls: tuple[int, ...] | None = None
     filler_tokens: tuple[int, ...] | None = None
@@ -96,14 +106,14 @@ class SeriesConfig(_Frozen):
 class ProbeConfig(_Frozen):
     """One probe over one or more series of samples."""
 
-    series: dict[Literal["matched", "prior_calls", "filler"], SeriesConfig]
-    max_new_tokens: int = Field(default=64, ge=1)
+    series: dict[Literal["matched", "prior_calls", "filler"], SeriesConfig] = Field(min_length=1)
+    max_new_tokens: Int = Field(default=64, ge=1)
 
 
 class LatencyConfig(_Frozen):
     """The sequential pass of `measure=latency`."""
 
-    samples: int = Field(ge=1)
+    samples: Int = Field(ge=1)
     conditions: tuple[str, ...]
     cache: Literal["cold"] = "cold"
 
@@ -112,10 +122,10 @@ class RunConfig(_Frozen):
     """Everything that decides the results of a run. `results` only says where they go."""
 
     experiment: str
-    seed: int
-    epochs: int = Field(ge=1)
+    seed: Int
+    epochs: Int = Field(ge=1)
     measure: Literal["throughput", "latency"]
-    results: str
+    results: str = Field(min_length=1)
     model: ModelConfig
     scenario: ScenarioConfig
     condition: dict[str, ConditionConfig]
@@ -185,6 +195,9 @@ def _check_combinations(config: RunConfig) -> None:
         )
     if config.measure == "latency" and "act" not in config.probe:
         raise ConfigError("measure=latency times free replies: add probe=[act]")
+    choose = config.probe.get("choose")
+    if choose is not None and "max_new_tokens" in choose.model_fields_set:
+        raise ConfigError("probe.choose.max_new_tokens: choose generates nothing; remove it")
     for probe, settings in config.probe.items():
         for series, spec in settings.series.items():
             key = f"probe.{probe}.series.{series}"

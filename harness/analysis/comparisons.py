@@ -76,7 +76,7 @@ def comparisons(run: RunData) -> Table:
             "the bar's content does; `bar - control` adds what any text at that place does. p: sign-flip "
             "permutation over clusters. p (Holm) is given for the confirmatory family, fixed in advance; "
             "every other row is exploratory and its p is not corrected. MDE: the smallest true difference "
-            "that this design finds in 80 % of cases at α = .05 (paired t, observed spread). Where p and "
+            "that this design finds in 80 % of cases at α = .05 before Holm (paired t, observed spread). Where p and "
             "interval disagree, p decides; undecided is not `no effect`."
         ),
         columns=COLUMNS,

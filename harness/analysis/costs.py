@@ -22,8 +22,8 @@ TOKEN_COLUMNS: dict[str, int | None] = {
     "probe": None, "series": None, "condition": None, "placement": None, "cells": 0, "n": 0, "clusters": 0,
     "bar_tokens": 1, "prompt": 1, "prompt_low": 1, "prompt_high": 1, "n_output": 0, "output": 1,
     "output_low": 1, "output_high": 1, "tau": 0, "n_thinking": 0, "thinking": 1, "thinking_low": 1,
-    "thinking_high": 1, "censored_share": 4, "thinking_median": 1, "thinking_ratio": 3,
-    "thinking_ratio_low": 3, "thinking_ratio_high": 3, "counted_by": None,
+    "thinking_high": 1, "start_missing": 0, "end_missing": 0, "opened": 0, "censored_share": 4,
+    "thinking_median": 1, "thinking_ratio": 3, "thinking_ratio_low": 3, "thinking_ratio_high": 3, "counted_by": None,
 }  # fmt: skip
 THROUGHPUT_COLUMNS: dict[str, int | None] = {
     "cells": 0, "seconds": 1, "cells_per_second": 3, "prompt_tokens": 0, "computed_tokens": 0,
@@ -52,7 +52,8 @@ def tokens(run: RunData) -> Table:
         how_to_read=(
             "Mean tokens per cell with 95 % t intervals over clusters. Bar tokens are what the condition "
             "adds to the prompt. Thinking is the mean restricted to the limit τ: a reply cut inside its "
-            "thinking counts as τ, and the censored share says how many were. The ratio divides by the "
+            "thinking counts as τ, and the censored share says how many were. `no start`, `no end`: "
+            "replies in which that mark of a thinking block is missing (both: it did not think). The ratio divides by the "
             "control at the same decision points."
         ),
         columns=TOKEN_COLUMNS,
@@ -62,7 +63,8 @@ def tokens(run: RunData) -> Table:
             Shown("prompt", ("prompt", "prompt_low", "prompt_high")),
             Shown("output", ("output", "output_low", "output_high")), Shown("τ", ("tau",)),
             Shown("thinking", ("thinking", "thinking_low", "thinking_high")),
-            Shown("censored", ("censored_share",)),
+            Shown("censored", ("censored_share",)), Shown("no start", ("start_missing",)),
+            Shown("no end", ("end_missing",)), Shown("opened by the prompt", ("opened",)),
             Shown("thinking ÷ control", ("thinking_ratio", "thinking_ratio_low", "thinking_ratio_high")),
         ),
         data=frame(TOKEN_COLUMNS, rows),
@@ -88,6 +90,8 @@ def _token_row(part: pd.DataFrame, arm: Arm, control: Arm | None, tau: float | N
         "clusters": int(used["cluster"].nunique()), "bar_tokens": used["bar_tokens"].mean(),
         "n_output": int(used[OUTPUT].notna().sum()), "n_thinking": len(counted),
         "tau": tau if len(counted) else None, "censored_share": censored,
+        "start_missing": int(counted["start_missing"].sum()), "end_missing": int(counted["end_missing"].sum()),
+        "opened": int(counted["think_open"].sum()),
         "counted_by": "+".join(sorted({str(v) for v in counted[COUNTED_BY].dropna()})),
     }  # fmt: skip
     for name, column in (("prompt", PROMPT), ("output", OUTPUT), ("thinking", "thinking")):
@@ -155,7 +159,7 @@ def latency(run: RunData) -> Table:
         how_to_read=(
             "Geometric mean of the paired ratios condition ÷ control with a 95 % t interval on the log "
             "over clusters; 1 is no difference. `first_token` is the time to the first token, `per_token` "
-            "the time of each further one."
+            "the time of each further one; `total` also grows with the length of the reply."
         ),
         columns=LATENCY_COLUMNS,
         shown=(

@@ -41,7 +41,7 @@ def filler(run: RunData) -> Table:
         name="filler",
         title="Probability of the call against context length",
         how_to_read=(
-            "How likely the asked-for call is when so many tokens of unrelated turns lie in between, per "
+            "How likely the asked-for call is when so many tokens of unrelated turns stand before the case, per "
             "side of the rule; intervals as in the curve against prior calls."
         ),
         columns=COLUMNS,

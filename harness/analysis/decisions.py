@@ -226,13 +226,15 @@ def choose(run: RunData) -> Table:
         name="choose",
         title="Probability of the asked-for call (a tool call is forced)",
         how_to_read=(
-            "P(call) is the exact probability of the asked-for call, renormalised over the choices, where "
-            "it is due and where it is forbidden. Sensitivity (natural-log odds, due minus forbidden) says "
+            "P(call) is the exact probability of the asked-for call, given that a tool call is begun, "
+            "renormalised over the choices, where it is due and where it is forbidden. "
+            "Sensitivity (natural-log odds, due minus forbidden) says "
             "how far the model tells the two apart: above 0 the rule is followed, below 0 it is turned "
             "round. Bias is caution overall: above 0 means the call is the less likely option on both "
             "sides together. Brackets: 95 % t intervals over clusters; the CSV has bootstrap intervals and "
             "raw probabilities beside them. AUC within compares due with forbidden inside each cluster, "
-            "AUC pooled across all cells; 0.5 is chance."
+            "AUC pooled across all cells; 0.5 is chance. "
+            "Log-odds are clipped at ± 12."
         ),
         columns=CHOOSE_COLUMNS,
         shown=(

@@ -233,6 +233,7 @@ def _draw_forest(axis: Any, found: pd.DataFrame) -> None:
     _rows_axis(axis, [f"{_wrapped(r['condition'])}\n− {_wrapped(r['against'])}" for r in _records(found)])
     split = int((found["measure"] == "sensitivity").sum())
     axis.axhline(split - 0.5, color=GREY, linewidth=0.5)
+    axis.plot([], [], linestyle="none", marker="o", color=BLUE, markerfacecolor="white", label="exploratory")
     axis.axvline(0, color=BLACK, linewidth=0.7)
     axis.set_xlabel("difference in log odds (95 % interval)")
     axis.set_title(f"differences, {_n_text(found['clusters'], 'clusters')}")

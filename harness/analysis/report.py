@@ -174,11 +174,12 @@ def _known(row: Row, key: str) -> float | None:
 
 
 def _caution(bias: Row) -> str:
-    low, high = _known(bias, "low"), _known(bias, "high")
-    if low is None or high is None:
+    p, change = _known(bias, "p"), _known(bias, "estimate")
+    if p is None or change is None:
         return ""
-    more = "more" if low > 0 else "less" if high < 0 else "undecided whether more or less"
-    return f"; bias changes by {_interval(bias, 'estimate', 2, ('low', 'high'))} ({more} cautious overall)"
+    more = "undecided whether more or less" if p >= st.ALPHA else "more" if change > 0 else "less"
+    shown = _interval(bias, "estimate", 2, ("low", "high"))
+    return f"; bias changes by {shown} (p {p_value(p)}: {more} cautious overall)"
 
 
 def _answers(run: RunData, tables: Tables) -> list[str]:
@@ -190,8 +191,12 @@ def _answers(run: RunData, tables: Tables) -> list[str]:
         refuse = _pick(data, condition=arm.name, measure="over_refusal")
         if comply and refuse:
             left = _interval(comply, "rate", 2, ("low", "high"))
+            # False claims in prose are the scorer's least certain class: the range that they leave open.
+            doubt = " to ".join(fixed(comply.get(key), 2) for key in ("prose_low", "prose_high"))
             right = _interval(refuse, "rate", 2, ("low", "high"))
-            parts.append(f"{arm.name} {left} of {comply['n']} and {right} of {refuse['n']}")
+            parts.append(
+                f"{arm.name} {left} of {comply['n']} ({doubt} if prose is misread) and {right} of {refuse['n']}"
+            )
     if not parts:
         return ["Free answers (`act`): not measured."] if len(run.cells) else []
     opening = "In free answers, the share that keep the rule and the share that fail to make a due call: "

@@ -30,7 +30,8 @@ def main(parsed: argparse.Namespace) -> int:
     _machine()
     _choices()
     folder = local_folder(config.model)
-    _main_job(config, chosen.reason, folder)
+    reason = f"overridden, {config.model.name}" if parsed.overrides else chosen.reason
+    _main_job(config, reason, folder)
     template = Path(parsed.template) if parsed.template else folder
     if template is None:
         console.out.print("\nchat template: not checked, no tokenizer is on this machine yet")

@@ -7,7 +7,15 @@ from pathlib import Path
 from harness.commands import console
 from harness.commands.report import rebuild
 from harness.errors import RunLogError
-from harness.runlog import finalize, read_manifest, read_records, records_from_parquet, write_records
+from harness.runlog import (
+    finalize,
+    provenance,
+    read_manifest,
+    read_records,
+    records_from_parquet,
+    update_manifest,
+    write_records,
+)
 from harness.runner import rescore
 from harness.scorers import score_record
 from harness.types import EvalRecord
@@ -22,6 +30,8 @@ def main(parsed: argparse.Namespace) -> int:
     )
     measure = str(read_manifest(run_dir).get("measure", "throughput"))
     write_records(run_dir, new)
+    now = provenance()
+    update_manifest(run_dir, scored={"harness": now["harness"], "git": now["git"]})
     finalize(run_dir, [r.cell_id for r in new], measure, "cold" if measure == "latency" else "shared")
     console.note(f"{len(new)} cells scored, {sum(changed.values())} changed")
     for what, count in sorted(changed.items()):

@@ -181,7 +181,13 @@ def _device(name: str) -> str:
     if name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     if name.startswith("cuda") and not torch.cuda.is_available():
-        raise ModelError("model.device=cuda: no GPU is visible to torch; set model.device=cpu or auto")
+        raise ModelError(f"model.device={name}: no GPU is visible to torch; set model.device=cpu or auto")
+    try:
+        index = torch.device(name).index
+    except RuntimeError as error:
+        raise ModelError(f"model.device={name}: not a device; expected cpu, cuda, cuda:N or auto") from error
+    if name.startswith("cuda") and index is not None and index >= torch.cuda.device_count():
+        raise ModelError(f"model.device={name}: there are {torch.cuda.device_count()} GPUs, counted from 0")
     return name
 
 
