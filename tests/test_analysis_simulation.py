@@ -1,4 +1,4 @@
-"""The estimator's own false-alarm rate and coverage, by simulation (DESIGN rule 7).
+"""The estimator's own false-alarm rate and coverage, by simulation.
 
 Every simulated run passes through the same code as a real one: rows of `choose` cells → per-cluster
 sensitivity → paired difference → sign-flip p and t interval. Tolerance: two simulation errors.
