@@ -332,7 +332,7 @@ def test_on_the_real_model_probabilities_and_greedy_ids_are_the_plain_ones(
                 Request(f"{cell}|choose", "choose", arm.prompt, Decoding(1), 0, built.forced, built.choices)
             )
             requests.append(Request(f"{cell}|act", "act", arm.prompt, Decoding(12), 0))
-    model = TransformersModel(weights_05b, qwen.tokenizer, dtype="float32", device="cpu", threads=2)
+    model = TransformersModel(weights_05b, qwen.tokenizer, dtype="float32", device="cpu")
     outputs = run(model, requests, trunk=300)
     model.close()
     plain = reference(weights_05b)
