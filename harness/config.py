@@ -196,7 +196,7 @@ def _check_combinations(config: RunConfig) -> None:
     if config.measure == "latency" and "act" not in config.probe:
         raise ConfigError("measure=latency times free replies: add probe=[act]")
     choose = config.probe.get("choose")
-    if choose is not None and "max_new_tokens" in choose.model_fields_set:
+    if choose is not None and choose.max_new_tokens != ProbeConfig.model_fields["max_new_tokens"].default:
         raise ConfigError("probe.choose.max_new_tokens: choose generates nothing; remove it")
     for probe, settings in config.probe.items():
         for series, spec in settings.series.items():
