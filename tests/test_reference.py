@@ -16,10 +16,8 @@ CLIP = 12.0
 """Natural-log odds beyond which `choose` clips (harness/scorers)."""
 
 
-@pytest.fixture(params=RUNS or [None], ids=lambda path: path.name if path else "none")
+@pytest.fixture(params=RUNS, ids=lambda path: path.name)
 def reference(request: pytest.FixtureRequest) -> Path:
-    if request.param is None:
-        pytest.skip("there is no reference run in results/reference/ yet")
     return Path(request.param)
 
 
@@ -114,3 +112,21 @@ def _read(run_dir: Path, name: str) -> list[dict[str, str]]:
 def _table(run_dir: Path, name: str) -> dict[str, dict[str, str]]:
     """The first row of every condition."""
     return {row["condition"]: row for row in reversed(_read(run_dir, name))}
+
+
+def test_the_published_run_is_here_and_is_the_default_experiment() -> None:
+    from harness.compose import compose
+    from harness.runlog import run_id
+
+    manifest = json.loads((ROOT / "results/reference/xfinity-cpu/manifest.json").read_text(encoding="utf-8"))
+    config = compose(["experiment=xfinity"])
+    assert manifest["run_id"] == run_id(config.model.name, config.digested())
+
+
+def test_scoring_anew_changes_nothing(reference: Path) -> None:
+    from harness.runlog import records_from_parquet
+    from harness.runner import rescore
+    from harness.scorers import score_record
+
+    records = records_from_parquet(reference / "samples.parquet")
+    assert [again.score for again in rescore(records, score_record)] == [record.score for record in records]
