@@ -25,7 +25,7 @@ TINY = (
     "probe.choose.series.matched.clusters=4",
     "probe.choose.series.prior_calls.clusters=1",
     "probe.act.series.matched.clusters=4",
-    "probe.act.max_new_tokens=48",
+    "probe.act.max_new_tokens=24",
 )
 """Five batches, 78 cells: some seconds on the tiny model."""
 LEAST = (

@@ -4,6 +4,8 @@ import csv
 import json
 import shutil
 from collections import defaultdict
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -91,12 +93,17 @@ def _logit(row: dict[str, Any]) -> float:
     return float(np.clip(logprobs[act] - others, -CLIP, CLIP))
 
 
-def _check(run_dir: Path, table: str, arm: str, column: str, wanted: float) -> None:
-    """The analysis' own number to 1e-6, and the committed one to the last digit that it shows."""
+@cache
+def _analysis(run_dir: Path) -> Mapping[str, Any]:
     from harness.analysis.frames import load
     from harness.analysis.tables import build_tables
 
-    data = build_tables(load(run_dir))[table].data
+    return build_tables(load(run_dir))
+
+
+def _check(run_dir: Path, table: str, arm: str, column: str, wanted: float) -> None:
+    """The analysis' own number to 1e-6, and the committed one to the last digit that it shows."""
+    data = _analysis(run_dir)[table].data
     mine = data[data["condition"] == arm].iloc[0]  # of `rates` the first row of an arm is its compliance
     assert float(mine[column]) == pytest.approx(wanted, abs=1e-6), (arm, column)
     shown = _table(run_dir, table)[arm][column]

@@ -16,6 +16,7 @@ from harness.commands.ablate import gpu_names, profile
 from harness.commands.build import local_folder
 from harness.compose import compose, options
 from harness.config import RunConfig
+from harness.errors import TemplateError
 from harness.paths import cache_dir, search_dirs
 from harness.template import ChatTemplate
 from harness.template_check import check_template
@@ -33,6 +34,10 @@ def main(parsed: argparse.Namespace) -> int:
     reason = f"overridden, {config.model.name}" if parsed.overrides else chosen.reason
     _main_job(config, reason, folder)
     template = Path(parsed.template) if parsed.template else folder
+    if parsed.template and not Path(parsed.template).is_dir():
+        raise TemplateError(
+            f"--template {parsed.template}: no such folder; expected one with a tokenizer in it"
+        )
     if template is None:
         console.out.print("\nchat template: not checked, no tokenizer is on this machine yet")
         return 0
