@@ -5,7 +5,6 @@ Pure functions over plain data; touches no file.
 
 import hashlib
 import json
-import unicodedata
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,6 @@ from harness.runlog.redact import redact
 DIGEST_DIGITS = 10
 NAME_BYTES = 120
 """Leaves room for the digest and for temporary suffixes under the usual limit of 255 bytes."""
-_INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
-"""Unicode: control, format (bidi), surrogate, private, unassigned, line and paragraph separators."""
 _ABSENT = object()
 _SHOWN = 12
 
@@ -48,7 +45,7 @@ def _name_problem(name: str) -> str | None:
         return f"it begins with {name[0]!r}"
     if name != name.strip():
         return "it begins or ends with a space"
-    if any(unicodedata.category(sign) in _INVISIBLE for sign in name):
+    if not name.isprintable():  # control, format (bidi), surrogate, private signs, and spaces but " "
         return "it holds a control or invisible character"
     if len(name.encode("utf-8")) > NAME_BYTES:
         return f"it is longer than {NAME_BYTES} bytes"
