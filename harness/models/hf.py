@@ -19,7 +19,7 @@ from harness.models.forward import Engine
 from harness.models.prefix_tree import ROOT, PrefixTree, Step, common_prefix
 from harness.types import ModelOutput, ModelUsage, Request, Timing
 
-Path_ = tuple[int, ...]
+Nodes = tuple[int, ...]
 
 
 class TransformersModel:
@@ -65,8 +65,8 @@ class TransformersModel:
         started = datetime.now(UTC).isoformat()
         tree, paths, fresh = self._grow(requests)
         wanted = _wanted_edges(requests, paths, tree)
-        rows_at = {paths[r.cell_id][0][-1]: None for r in requests if r.probe == "act"}
-        found: dict[int, Any] = dict.fromkeys(rows_at)
+        # For `act`: the prompt's last node → logits there and a copy of the branch's keys and values.
+        found: dict[int, Any] = {paths[r.cell_id][0][-1]: None for r in requests if r.probe == "act"}
         logprobs: dict[tuple[int, int], float] = {}
         self._engine.rewind(len(self._trunk))
         for step in tree.plan(self._pack_tokens):
@@ -82,7 +82,7 @@ class TransformersModel:
         if rows:
             yield from self._decoder.decode(rows, fresh, started)
 
-    def _grow(self, requests: Sequence[Request]) -> tuple[PrefixTree, dict[str, list[Path_]], dict[str, int]]:
+    def _grow(self, requests: Sequence[Request]) -> tuple[PrefixTree, dict[str, list[Nodes]], dict[str, int]]:
         """The batch's tree; per cell the nodes of its prompt and of each choice's computed tokens;
         per cell the prompt tokens that no earlier cell of the batch had computed."""
         base = len(self._trunk)
@@ -94,7 +94,7 @@ class TransformersModel:
         shared = min(common_prefix(prompts), min(map(len, prompts)) - 1)
         stem = tree.insert(prompts[0][base:shared])
         after = stem[-1] if stem else ROOT
-        paths: dict[str, list[Path_]] = {}
+        paths: dict[str, list[Nodes]] = {}
         fresh: dict[str, int] = {}
         for request, ids in zip(requests, prompts, strict=True):
             before = len(tree.token) if paths else 0
@@ -140,7 +140,7 @@ class TransformersModel:
     def _chosen(
         self,
         request: Request,
-        paths: Mapping[str, Sequence[Path_]],
+        paths: Mapping[str, Sequence[Nodes]],
         logprobs: Mapping[tuple[int, int], float],
         fresh: Mapping[str, int],
         started: str,
@@ -175,7 +175,7 @@ class TransformersModel:
 
 
 def _wanted_edges(
-    requests: Sequence[Request], paths: Mapping[str, Sequence[Path_]], tree: PrefixTree
+    requests: Sequence[Request], paths: Mapping[str, Sequence[Nodes]], tree: PrefixTree
 ) -> dict[int, list[int]]:
     """node → next tokens whose probability some choice needs."""
     wanted: dict[int, set[int]] = {}
