@@ -10,6 +10,7 @@ from harness.errors import RunLogError
 from harness.runlog import (
     finalize,
     provenance,
+    published_order,
     read_manifest,
     read_records,
     records_from_parquet,
@@ -29,10 +30,12 @@ def main(parsed: argparse.Namespace) -> int:
         f"{a.score.outcome} → {b.score.outcome}" for a, b in zip(old, new, strict=True) if a.score != b.score
     )
     measure = str(read_manifest(run_dir).get("measure", "throughput"))
+    # The log is in the order in which cells ended; the published file keeps the plan's.
+    order = published_order(run_dir) or [record.cell_id for record in new]
     write_records(run_dir, new)
     now = provenance()
     update_manifest(run_dir, scored={"harness": now["harness"], "git": now["git"]})
-    finalize(run_dir, [r.cell_id for r in new], measure, "cold" if measure == "latency" else "shared")
+    finalize(run_dir, order, measure, "cold" if measure == "latency" else "shared")
     console.note(f"{len(new)} cells scored, {sum(changed.values())} changed")
     for what, count in sorted(changed.items()):
         console.note(f"  {what}: {count}")

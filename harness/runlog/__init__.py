@@ -12,7 +12,13 @@ from harness.runlog.manifest import read_manifest, update_manifest
 from harness.runlog.provenance import provenance
 from harness.runlog.redact import redact
 from harness.runlog.rows import failed, read_records, write_records
-from harness.runlog.tables import finalize, load_dataset, records_from_parquet, samples_dataset
+from harness.runlog.tables import (
+    finalize,
+    load_dataset,
+    published_order,
+    records_from_parquet,
+    samples_dataset,
+)
 
 __all__ = [
     "RunLog",
@@ -22,6 +28,7 @@ __all__ = [
     "finalize",
     "load_dataset",
     "provenance",
+    "published_order",
     "read_manifest",
     "read_records",
     "record_from_json",

@@ -64,6 +64,14 @@ def records_from_parquet(path: Path) -> list[EvalRecord]:
     return list(iterate_parquet(path))
 
 
+def published_order(run_dir: Path) -> list[str] | None:
+    """The cell ids of samples.parquet in its order, which is the plan's; None where there is no such file."""
+    import pyarrow.parquet as pq
+
+    path = Path(run_dir) / SAMPLES_NAME
+    return pq.read_table(path, columns=["cell_id"])["cell_id"].to_pylist() if path.is_file() else None
+
+
 def load_dataset(run_dir: Path) -> Any:
     """The run's records as a `datasets.Dataset` with the columns of samples.parquet, in log order; of a
     published run, which has no log, in that file's order."""
