@@ -17,7 +17,7 @@ from core_tokens import tiny_tokenizer
 
 from harness.choices import ChoiceBuilder
 from harness.dataset import expand
-from harness.errors import ModelError
+from harness.errors import ModelError, ProviderError
 from harness.models.hf import TransformersModel
 from harness.prompt import render_arms
 from harness.template import ChatTemplate
@@ -251,6 +251,26 @@ def test_a_prompt_without_the_runs_prefix_is_refused(folders: dict[str, Path]) -
     model.share_prefix([5, 6, 7])
     with pytest.raises(ValueError, match="shared prefix"):
         list(model.run(batch()))
+
+
+def test_running_out_of_memory_is_a_provider_error_and_the_next_batch_goes_on(
+    folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = load(folders["qwen2"])
+    requests = batch()
+    before = run(model, requests)
+    with monkeypatch.context() as patch:
+        # torch's own refusal, in its own words: no machine has an exbibyte.
+        patch.setattr(model._engine, "model", lambda **_: torch.empty(2**60, dtype=torch.uint8))
+        with pytest.raises(ProviderError, match=r"out of memory; lower model\.batch_clusters"):
+            list(model.run(requests))
+        patch.setattr(model._engine, "model", lambda **_: torch.ones(2) @ torch.ones(3))
+        with pytest.raises(RuntimeError, match=r"inconsistent|size"):
+            list(model.run(requests))
+    after = dict(model.run(requests))
+    assert {cell: logprobs(o) for cell, o in before.items() if o.choice_logprobs} == {
+        cell: logprobs(o) for cell, o in after.items() if o.choice_logprobs
+    }
 
 
 def test_the_facts_name_engine_device_and_type(folders: dict[str, Path]) -> None:

@@ -6,7 +6,8 @@ the cache class change between transformers releases, its `update` does not.
 """
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,11 @@ import transformers
 from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, DynamicCache
 
-from harness.errors import ModelError
+from harness.errors import ModelError, ProviderError
 
 KeyValues = list[tuple[torch.Tensor, torch.Tensor]]
 """Per layer keys and values, each (batch, heads, tokens, head size)."""
+_NO_MEMORY = ("not enough memory", "can't allocate memory")
 _FORKABLE = {"full_attention", "sliding_attention"}
 
 
@@ -35,12 +37,12 @@ class Engine:
             self.model: Any = AutoModelForCausalLM.from_pretrained(
                 str(path), dtype=self.dtype, attn_implementation="sdpa"
             )
+            self.model.eval()
+            self.model.to(self.device)
         except (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError) as error:
             raise ModelError(
                 f"{path}: the model does not load: {error}. Check model.path, or run `tailgauge doctor`"
             ) from error
-        self.model.eval()
-        self.model.to(self.device)
         config = self.model.config.get_text_config()
         window = getattr(config, "sliding_window", None)
         listed = getattr(config, "layer_types", None)
@@ -175,6 +177,21 @@ class Engine:
         near = torch.tensor(list(positions))[:, None] - at[None, :] < self._window
         sliding = (seen & near)[None, None].to(self.device)
         return {"full_attention": whole, "sliding_attention": sliding} if self._mixed else sliding
+
+
+@contextmanager
+def memory_guard() -> Iterator[None]:
+    """Running out of memory inside costs the cells at hand a `provider_error` row, not the run. (On the CPU
+    torch says so in a plain RuntimeError; every other one is a fault and passes.)"""
+    try:
+        yield
+    except RuntimeError as error:
+        words = str(error)
+        if not isinstance(error, torch.OutOfMemoryError) and not any(mark in words for mark in _NO_MEMORY):
+            raise
+        raise ProviderError(
+            f"out of memory; lower model.batch_clusters or model.pack_tokens ({words.splitlines()[0]})"
+        ) from error
 
 
 def _device(name: str) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from harness.models.decode import Decoder, Row
-from harness.models.forward import Engine
+from harness.models.forward import Engine, memory_guard
 from harness.models.prefix_tree import ROOT, PrefixTree, Step, common_prefix
 from harness.types import ModelOutput, ModelUsage, Request, Timing
 
@@ -62,6 +62,10 @@ class TransformersModel:
     # -- a batch -------------------------------------------------------------------------------------
 
     def run(self, requests: Sequence[Request]) -> Iterator[tuple[str, ModelOutput]]:
+        with memory_guard():
+            yield from self._run(requests)
+
+    def _run(self, requests: Sequence[Request]) -> Iterator[tuple[str, ModelOutput]]:
         started = datetime.now(UTC).isoformat()
         tree, paths, fresh = self._grow(requests)
         wanted = _wanted_edges(requests, paths, tree)
@@ -163,11 +167,12 @@ class TransformersModel:
         started, clock = datetime.now(UTC).isoformat(), perf_counter()
         trunk, self._trunk = self._trunk, ()
         try:
-            self._engine.rewind(0)
-            logits = self._engine.extend(request.prompt.ids)
-            row = Row(request, logits[-1].float(), self._engine.branch(len(request.prompt.ids), []))
-            fresh = {request.cell_id: len(request.prompt.ids)}
-            ((_, output),) = self._decoder.decode([row], fresh, started, clock=clock)
+            with memory_guard():
+                self._engine.rewind(0)
+                logits = self._engine.extend(request.prompt.ids)
+                row = Row(request, logits[-1].float(), self._engine.branch(len(request.prompt.ids), []))
+                fresh = {request.cell_id: len(request.prompt.ids)}
+                ((_, output),) = self._decoder.decode([row], fresh, started, clock=clock)
             self.computed_tokens += len(request.prompt.ids)
             return output
         finally:
