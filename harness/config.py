@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from harness.errors import ConfigError
-from harness.types import ThinkingMode
+from harness.types import CacheState, Series, ThinkingMode
 
 
 def _no_bool(value: Any) -> Any:
@@ -38,6 +38,57 @@ class DecodingConfig(_Frozen):
     repetition_penalty: float = Field(default=1.0, gt=0)
 
 
+class EngineConfig(_Frozen):
+    """Arguments of the vLLM engine, offline and `vllm serve` alike; None leaves vLLM's own choice."""
+
+    max_model_len: Int | None = Field(default=None, ge=16)
+    """Most tokens of prompt and reply together; less needs less memory."""
+    max_num_seqs: Int | None = Field(default=None, ge=1)
+    max_num_batched_tokens: Int | None = Field(default=None, ge=16)
+    block_size: Int | None = Field(default=None, ge=1)
+    """Tokens in a block of the prefix cache: smaller ones reuse more."""
+    tensor_parallel_size: Int = Field(default=1, ge=1)
+    gpu_memory_utilization: float | None = Field(default=None, gt=0, le=1)
+    """Share of a GPU's memory that vLLM takes."""
+    cpu_cache_gb: Int = Field(default=4, ge=1)
+    """Memory for keys and values on a CPU, in GiB."""
+    cpu_cores: str | None = None
+    """Cores that a CPU build binds its threads to, such as `0-1`; None: all of this process."""
+    enforce_eager: bool | None = None
+    quantization: str | None = None
+    kv_cache_dtype: str | None = None
+    seed: Int = 0
+
+
+class ServerConfig(_Frozen):
+    """An OpenAI-compatible server as the engine. Without `address` Tailgauge starts `vllm serve` and stops
+    it again."""
+
+    address: str | None = None
+    """Such as `http://localhost:8000/v1`."""
+    kind: Literal["vllm", "sglang", "llamacpp", "ollama", "other"] = "vllm"
+    """What is not the same everywhere: how a cold start is asked for, which fields a chunk has."""
+    api: Literal["chat", "completions"] = "completions"
+    """`completions` takes token ids, so that the proved prompt is the computed one. `chat` takes messages
+    and lets the server render them; the prompt's length is then held against the proved one."""
+    model: str | None = None
+    """The server's name for the model; None: the only one that it lists."""
+    port: Int | None = Field(default=None, ge=1, le=65535)
+    """Port of a server that Tailgauge starts; None: a free one."""
+    api_key_env: str | None = None
+    """Name of the environment variable that holds the key, never the key itself."""
+    concurrency: Int = Field(default=8, ge=1)
+    """Requests in flight in a batched run."""
+    timeout_s: float = Field(default=120, gt=0)
+    """Longest silence of a server within one request."""
+    start_timeout_s: float = Field(default=600, gt=0)
+    retries: Int = Field(default=4, ge=0, le=20)
+    """Further tries after 429, 5xx, a time-out or a lost connection; no other answer is tried again."""
+    reasoning_parser: str | None = None
+    tool_call_parser: str | None = None
+    """Parsers that a started `vllm serve` uses in its chat API."""
+
+
 class ModelConfig(_Frozen):
     """Which weights, on which engine. `embedded`, `hub` or `path` says where the weights come from. A path
     or a hub id given on top of a chosen model replaces its weights and its name, so that one override
@@ -61,6 +112,9 @@ class ModelConfig(_Frozen):
     """Most tokens in one forward pass."""
     batch_clusters: Int = Field(default=1, ge=1)
     """Clusters that are computed as one batch; more decode faster and need more memory."""
+    engine: EngineConfig | None = None
+    """For the vLLM backends."""
+    server: ServerConfig | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -104,10 +158,13 @@ class SeriesConfig(_Frozen):
 
 
 class ProbeConfig(_Frozen):
-    """One probe over one or more series of samples."""
+    """One probe over one or more series of samples. `max_new_tokens` is τ: the limit of a reply (`act`) or
+    of each thought (`choose`), the same in every arm and at every length."""
 
-    series: dict[Literal["matched", "prior_calls", "filler"], SeriesConfig] = Field(min_length=1)
+    series: dict[Series, SeriesConfig] = Field(min_length=1)
     max_new_tokens: Int = Field(default=64, ge=1)
+    thoughts: Int | None = Field(default=None, ge=4)
+    """`choose` on a model that thinks: thoughts drawn per cell, over which the probabilities are averaged."""
 
 
 class LatencyConfig(_Frozen):
@@ -115,7 +172,20 @@ class LatencyConfig(_Frozen):
 
     samples: Int = Field(ge=1)
     conditions: tuple[str, ...]
-    cache: Literal["cold"] = "cold"
+    cache: CacheState = "cold"
+    warmups: Int = Field(default=1, ge=0)
+    """Requests thrown away before the first timed one."""
+
+
+_LATER: dict[tuple[str, ...], Any] = {
+    ("model", "engine"): None,
+    ("model", "server"): None,
+    ("probe", "act", "thoughts"): None,
+    ("probe", "choose", "thoughts"): None,
+    ("latency", "warmups"): 1,
+}
+"""Keys that came after a run was published, and the value that means what was before. At that value they
+are left out of the digest, so that old runs keep their name and resume."""
 
 
 class RunConfig(_Frozen):
@@ -136,6 +206,15 @@ class RunConfig(_Frozen):
         """Plain data without what cannot change a result: the key under which runs are told apart."""
         plain = self.model_dump(mode="json", by_alias=True)
         del plain["results"], plain["model"]["mirror"]
+        if plain["model"]["server"]:
+            for place in ("address", "port"):
+                del plain["model"]["server"][place]
+        for path, before in _LATER.items():
+            holder = plain
+            for key in path[:-1]:
+                holder = holder.get(key) or {}
+            if path[-1] in holder and holder[path[-1]] == before:
+                del holder[path[-1]]
         return plain
 
 
@@ -188,25 +267,48 @@ def _check_combinations(config: RunConfig) -> None:
         raise ConfigError(
             "epochs > 1 with greedy decoding repeats the same reply; set model.decoding.temperature or epochs=1"
         )
-    if "choose" in config.probe and config.measure == "throughput" and config.model.thinking != "off":
-        raise ConfigError(
-            f"probe=choose with model.thinking={config.model.thinking}: the choice right after the prompt means "
-            "nothing to a model that thinks first; set probe=[act] or model.thinking=off"
-        )
     if config.measure == "latency" and "act" not in config.probe:
         raise ConfigError("measure=latency times free replies: add probe=[act]")
-    choose = config.probe.get("choose")
-    if choose is not None and choose.max_new_tokens != ProbeConfig.model_fields["max_new_tokens"].default:
-        raise ConfigError("probe.choose.max_new_tokens: choose generates nothing; remove it")
+    if config.measure == "throughput":
+        _check_choose(config)
     for probe, settings in config.probe.items():
         for series, spec in settings.series.items():
             key = f"probe.{probe}.series.{series}"
-            if series != "prior_calls" and spec.prior_calls is not None:
-                raise ConfigError(f"{key}.prior_calls: only the series prior_calls has it")
+            if series not in ("prior_calls", "moved_limit") and spec.prior_calls is not None:
+                raise ConfigError(f"{key}.prior_calls: only the series prior_calls and moved_limit have it")
             if series != "filler" and spec.filler_tokens is not None:
                 raise ConfigError(f"{key}.filler_tokens: only the series filler has it")
             if series == "filler" and not spec.filler_tokens:
                 raise ConfigError(f"{key}.filler_tokens: give token counts, e.g. [0, 1000]")
+
+
+def _check_choose(config: RunConfig) -> None:
+    """`choose` reads probabilities right after the prompt, or after thoughts where the model thinks."""
+    choose, thinking = config.probe.get("choose"), config.model.thinking
+    act = config.probe.get("act")
+    if act is not None and act.thoughts is not None:
+        raise ConfigError("probe.act.thoughts: a reply has one thought, its own; remove it")
+    if choose is None:
+        return
+    if thinking != "off" and choose.thoughts is None:
+        raise ConfigError(
+            f"probe=choose with model.thinking={thinking}: the choice right after the prompt means nothing to a "
+            "model that thinks first; set probe.choose.thoughts=4 (or probe=[choose_thinking]), probe=[act] or "
+            "model.thinking=off"
+        )
+    if thinking == "off" and choose.thoughts is not None:
+        raise ConfigError(
+            "probe.choose.thoughts: the model does not think (model.thinking=off); remove it, or set "
+            "model.thinking=native or prompted"
+        )
+    drawn = config.model.decoding.source == "model" or config.model.decoding.temperature > 0
+    if choose.thoughts is not None and not drawn:
+        raise ConfigError(
+            "probe.choose.thoughts with greedy decoding draws the same thought again and again; set "
+            "model.decoding.temperature or model.decoding.source=model"
+        )
+    if choose.thoughts is None and choose.max_new_tokens != ProbeConfig.model_fields["max_new_tokens"].default:
+        raise ConfigError("probe.choose.max_new_tokens: choose generates nothing; remove it")
 
 
 def _first(error: ValidationError) -> str:

@@ -13,8 +13,12 @@ Side = Literal["forbidden", "due"]
 """Whether the rule forbids the asked-for action at this decision point, or the action is due."""
 ProbeName = Literal["act", "choose", "ask"]
 ThinkingMode = Literal["native", "prompted", "off"]
-Series = Literal["matched", "prior_calls", "filler"]
-"""`matched`: headline pairs. `prior_calls` and `filler`: separate curves, never pooled with it."""
+Series = Literal["matched", "prior_calls", "filler", "moved_limit"]
+"""`matched`: headline pairs. The others are separate curves, never pooled with it: `prior_calls` at a fixed
+limit, `filler` over context length, `moved_limit` over prior calls with the limit moved along."""
+CacheState = Literal["cold", "warm", "natural"]
+"""What the engine's prefix cache holds before a timed request. `cold`: nothing of its prompt. `warm`: what
+all arms of the sample share, the bar not. `natural`: whatever earlier requests left."""
 
 Outcome = Literal[
     "violation",
@@ -166,7 +170,8 @@ class Request:
     """What a Model is asked for one cell.
 
     `choices` (probe `choose` only): label → canonical token ids that follow `prompt.ids` and
-    `forced_ids`; no choice is a prefix of another.
+    `forced_ids`; no choice is a prefix of another. With `thoughts` above 0 that many thoughts are drawn after
+    the prompt first, and the choices follow each of them.
     """
 
     cell_id: str
@@ -176,6 +181,12 @@ class Request:
     seed: int
     forced_ids: tuple[int, ...] = ()
     choices: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    thoughts: int = 0
+    stop_text: str = ""
+    """The reply also ends as soon as its text holds this; the text stays part of the reply."""
+    messages: tuple[Message, ...] = ()
+    """The same conversation for engines that render it themselves (chat APIs)."""
+    tools: tuple[ToolSpec, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,9 +199,16 @@ class ModelUsage:
     """Prompt tokens that were not computed for this cell, as the engine reports it."""
     reasoning_tokens: int | None = None
     reasoning_counted_by: str | None = None
-    """`token_ids`, or the name of the provider's own field."""
+    """`token_ids`, or `retokenised` where an engine gives text alone and its ids are unknown."""
     reasoning_censored: bool = False
     """True when the reply was cut inside its thinking: the count is a lower bound."""
+    predicted_cached_tokens: int | None = None
+    """What the ledger (harness/cache.py) expects of the engine's prefix cache, from token ids alone."""
+    reported_reasoning_tokens: int | None = None
+    """The provider's own figure, kept beside the count; `reported_reasoning_field` names where it stood."""
+    reported_reasoning_field: str | None = None
+    reported_prompt_tokens: int | None = None
+    """Prompt length by the provider's count, where it renders or counts for itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,10 +223,25 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True)
+class Thought:
+    """One drawn thought of a `choose` cell and what was chosen after it."""
+
+    token_ids: tuple[int, ...]
+    """As drawn, its closing mark included unless it was cut."""
+    cut: bool
+    """True when the thought had no end of its own and was closed by the rule in harness/models/thoughts.py."""
+    reasoning_tokens: int
+    """Tokens strictly between the marks; where `cut`, a lower bound."""
+    logprobs: tuple[float, ...]
+    """Natural log of each choice's raw probability after this thought, in the sorted order of the labels."""
+
+
+@dataclass(frozen=True, slots=True)
 class ModelOutput:
     """What came back for one cell.
 
-    `choice_logprobs` (probe `choose`): label → natural log of the raw product of its tokens.
+    `choice_logprobs` (probe `choose`): label → natural log of the raw product of its tokens; after thinking,
+    of that product's mean over the `thoughts`.
     """
 
     text: str
@@ -218,6 +251,7 @@ class ModelOutput:
     timing: Timing
     choice_logprobs: Mapping[str, float] | None = None
     error: str | None = None
+    thoughts: tuple[Thought, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,3 +337,5 @@ class EvalRecord:
     score: Score
     think_open: bool = False
     """True when the prompt itself opened the thinking block."""
+    forced_ids: tuple[int, ...] = ()
+    """`choose`: token ids between the prompt (or the closed thought) and the choices."""

@@ -47,15 +47,49 @@ def test_every_experiment_composes_and_validates(name: str) -> None:
 
 @pytest.mark.parametrize("name", named("model"))
 def test_every_model_composes(name: str) -> None:
-    more = ["model.path=/some/folder"] if name == "local" else []
+    more = ["model.path=/some/folder"] if name == "local" else ["probe=[act]"]
     config = compose([f"model={name}", *more])
-    assert config.model.target == "harness.models.hf.TransformersModel"
+    engine = "vllm_engine.VllmModel" if name.endswith("-vllm") else "hf.TransformersModel"
+    if config.model.server is not None:
+        engine = "server.ServerModel"
+    assert config.model.target == f"harness.models.{engine}"
     assert config.model.name == ("folder" if name == "local" and config.model.name != "local" else name)
 
 
 @pytest.mark.parametrize("name", named("probe"))
 def test_every_probe_composes(name: str) -> None:
-    assert len(compose([f"probe=[{name}]"]).probe) == 1
+    thinks = ["model.thinking=native", "model.decoding.temperature=0.6"] if "thinking" in name else []
+    assert len(compose([f"probe=[{name}]", *thinks]).probe) == 1
+
+
+def test_choose_on_a_thinking_model_draws_thoughts_first() -> None:
+    thinks = ["model.thinking=native", "model.decoding.temperature=0.6", "probe=[choose]"]
+    with pytest.raises(ConfigError, match=r"probe\.choose\.thoughts=4"):
+        compose(thinks)
+    assert compose([*thinks, "probe.choose.thoughts=5"]).probe["choose"].thoughts == 5
+    with pytest.raises(ConfigError, match="thoughts"):
+        compose([*thinks, "probe.choose.thoughts=3"])
+    with pytest.raises(ConfigError, match="same thought again"):
+        compose([*thinks, "probe.choose.thoughts=4", "model.decoding.temperature=0"])
+    with pytest.raises(ConfigError, match="does not think"):
+        compose(["probe=[choose]", "probe.choose.thoughts=4"])
+    with pytest.raises(ConfigError, match="a reply has one thought"):
+        compose(["probe=[act]", "probe.act.thoughts=4"])
+
+
+def test_keys_that_came_later_do_not_rename_old_runs() -> None:
+    plain = compose([]).digested()
+    assert "engine" not in plain["model"] and "warmups" not in plain["latency"]
+    assert "thoughts" not in plain["probe"]["choose"]
+    assert compose(["model.engine.block_size=32"]).digested() != plain
+    assert compose(["latency.warmups=2"]).digested() != plain
+
+
+def test_where_a_server_listens_is_no_part_of_the_experiment() -> None:
+    there = ["model=server", "model.server.address=http://a:1/v1"]
+    elsewhere = ["model=server", "model.server.address=http://b:2/v1", "model.server.port=99"]
+    assert compose(there).digested() == compose(elsewhere).digested()
+    assert compose([*there, "model.server.api=completions"]).digested() != compose(there).digested()
 
 
 @pytest.mark.parametrize("name", named("condition"))

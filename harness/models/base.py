@@ -1,9 +1,11 @@
 """The plug point `Model`: what the runner knows of an engine."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any, Protocol, Self
 
-from harness.types import ModelOutput, Request
+from harness.config import ModelConfig
+from harness.types import CacheState, ModelOutput, Request
 
 
 class Model(Protocol):
@@ -17,6 +19,16 @@ class Model(Protocol):
     computed_tokens: int
     """Tokens put through the engine so far, prefills and forks alike (decoding apart)."""
 
+    @classmethod
+    def from_config(cls, path: Path, tokenizer: Any, settings: ModelConfig, log_dir: Path) -> Self:
+        """Loads or reaches the engine. `path`: the folder with weights or at least the tokenizer; a process
+        that is started keeps its log in `log_dir`. Raises ModelError in one line that names the cause
+        and the setting to change."""
+
+    @property
+    def cache_block(self) -> int | None:
+        """Tokens in a block of the engine's prefix cache, for the ledger; None: no cache of blocks."""
+
     @property
     def facts(self) -> dict[str, Any]:
         """For the manifest: device, dtype, threads, library versions."""
@@ -24,9 +36,13 @@ class Model(Protocol):
     def share_prefix(self, ids: Sequence[int]) -> None:
         """Tokens that every prompt of the run starts with: computed once for the run."""
 
+    def check_cache(self, cache: CacheState) -> None:
+        """Raises ModelError when this engine cannot bring about that cache state."""
+
     def run(self, requests: Sequence[Request]) -> Iterator[tuple[str, ModelOutput]]: ...
 
-    def run_alone(self, request: Request) -> ModelOutput:
-        """One `act` request with nothing else in flight and a cold cache, timed."""
+    def run_alone(self, request: Request, cache: CacheState = "cold", shared: int = 0) -> ModelOutput:
+        """One `act` request with nothing else in flight, timed. `cache`: the state to bring about first;
+        `shared`: leading tokens of the prompt that all arms of the sample share (for `warm`)."""
 
     def close(self) -> None: ...
