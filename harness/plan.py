@@ -74,6 +74,7 @@ def _samples(
     extra = {
         "matched": {},
         "prior_calls": {"prior_calls": spec.prior_calls},
+        "moved_limit": {"prior_calls": spec.prior_calls},
         "filler": {"filler_tokens": spec.filler_tokens or (), "count_tokens": count_tokens},
     }[series]
     return expand(scenario, series=series, clusters=spec.clusters, seed=seed, **extra)  # type: ignore[arg-type]
@@ -97,22 +98,36 @@ def _latency_plan(
     config: RunConfig, scenario: Scenario, count_tokens: Callable[[str], int]
 ) -> tuple[Batch, ...]:
     """One cell per batch; every sample runs all arms, their orders drawn from the seed so that each
-    order comes equally often."""
+    order comes equally often, over a curve also at every one of its points."""
     probe: ProbeConfig = config.probe["act"]
-    spec = probe.series.get("matched") or next(iter(probe.series.values()))
     series = "matched" if "matched" in probe.series else next(iter(probe.series))
-    samples = _samples(scenario, series, spec, config.seed, count_tokens)[: config.latency.samples]
+    samples = _samples(scenario, series, probe.series[series], config.seed, count_tokens)
     if len(samples) < config.latency.samples:
         raise ConfigError(
             f"latency.samples={config.latency.samples}: probe.act.series.{series} has only {len(samples)} samples; "
             "the orders of the arms would not be balanced. Raise its clusters or lower latency.samples"
         )
+    wanted = config.latency.samples
+    turns = range(wanted) if series == "matched" else _turns(samples, wanted, series)
     arms = [name for name in config.condition if name in config.latency.conditions]
     orders = list(itertools.permutations(arms))
     random.Random(config.seed).shuffle(orders)
     cells = [
         cell
-        for sample, order in zip(samples, itertools.cycle(orders))
-        for cell in _cells(sample, "act", order, config)
+        for sample, turn in zip(samples, turns, strict=False)
+        for cell in _cells(sample, "act", orders[turn % len(orders)], config)
     ]
     return tuple(Batch(number, (cell,)) for number, cell in enumerate(cells))
+
+
+def _turns(samples: Sequence[Sample], wanted: int, series: str) -> list[int]:
+    """For the first `wanted` samples of a curve, whose turn it is among the orders of the arms: the next
+    one for the next point of the curve, and for the same point of the next cluster. Raises ConfigError
+    when they end in the middle of a cluster, so that some points would be timed more often than others."""
+    points = sum(sample.cluster == samples[0].cluster for sample in samples)
+    if wanted % points:
+        raise ConfigError(
+            f"latency.samples={wanted}: each cluster of probe.act.series.{series} has {points} samples; take a "
+            f"multiple of {points}, so that every length and side is timed equally often"
+        )
+    return [index % points + index // points for index in range(wanted)]

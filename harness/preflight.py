@@ -1,7 +1,8 @@
 """Plan → requests: every prompt of a run rendered and proved before any model runs.
 
 Knows prompts, choices and decoding; knows no engine. What a run would measure wrongly (a template that
-changes more than the bar, choices that cannot be told apart) ends here, in one line.
+changes more than the bar, choices that cannot be told apart, a prompt longer than the model takes) ends
+here, in one line.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,11 +10,17 @@ from dataclasses import dataclass, replace
 
 from harness.choices import ChoiceBuilder
 from harness.conditions import Condition
+from harness.errors import ConfigError
 from harness.models.prefix_tree import common_prefix
 from harness.plan import Batch, Cell
 from harness.prompt import Arm, render_arms
-from harness.template import ChatTemplate
+from harness.template import THINK_CLOSE, ChatTemplate
 from harness.types import Decoding, Request
+
+_CLOSING = f"\n{THINK_CLOSE}\n\n"
+"""What at most stands between a drawn thought and a choice."""
+_LENGTH_KEYS = {"filler": "filler_tokens", "prior_calls": "prior_calls", "moved_limit": "prior_calls"}
+"""The key of a series that makes its prompts longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +31,8 @@ class ReadyCell:
     request: Request
     bar_text: str
     placebo_id: int | None
+    shared: int = 0
+    """Leading tokens of the prompt that all arms of its sample share in this run, the last one never."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,32 +58,53 @@ def prepare(
     template: ChatTemplate,
     conditions: Sequence[Condition],
     decoding: Mapping[str, Decoding],
+    *,
+    thoughts: int | None = None,
+    max_tokens: int | None = None,
 ) -> Preflight:
-    """Requests for every cell of the plan. Raises ConfoundError or TemplateError at the first sample
-    whose arms are not comparable."""
+    """Requests for every cell of the plan. `thoughts`: drawn per `choose` cell before its choices;
+    `max_tokens`: what the model takes of prompt and reply together, None for no limit.
+
+    Raises ConfoundError or TemplateError at the first sample whose arms are not comparable, and
+    ConfigError at the first that does not fit the model.
+    """
     by_name = {condition.name: condition for condition in conditions}
-    chooser = ChoiceBuilder(template) if any(c.probe == "choose" for b in plan for c in b.cells) else None
+    wanted: dict[str, dict[str, Condition]] = {}
+    for cell in (cell for batch in plan for cell in batch.cells):
+        wanted.setdefault(cell.sample.id, {})[cell.condition] = by_name[cell.condition]
+    maker = _Maker(template, _chooser(plan, template, thoughts), decoding, thoughts or 0, max_tokens)
     checked: set[str] = set()
     ready = []
+    arms: dict[str, Mapping[str, Arm]] = {}
     for batch in plan:
-        wanted: dict[str, dict[str, Condition]] = {}
-        for cell in batch.cells:
-            wanted.setdefault(cell.sample.id, {})[cell.condition] = by_name[cell.condition]
-        arms: dict[str, Mapping[str, Arm]] = {}
+        # One sample may go over several batches, one arm in each; no other is needed again.
+        here = {cell.sample.id for cell in batch.cells}
+        arms = {sample_id: known for sample_id, known in arms.items() if sample_id in here}
         cells = []
         for cell in batch.cells:
             if cell.sample.id not in arms:
-                arms[cell.sample.id] = _light(
-                    render_arms(template, cell.sample, list(wanted[cell.sample.id].values())),
-                    template,
-                    checked,
-                )
-            cells.append(_ready(cell, arms[cell.sample.id][cell.condition], chooser, decoding))
+                rendered = render_arms(template, cell.sample, list(wanted[cell.sample.id].values()))
+                arms[cell.sample.id] = _light(rendered, template, checked)
+            cells.append(maker.ready(cell, arms[cell.sample.id]))
         ready.append(ReadyBatch(batch.number, tuple(cells)))
     prompts = [cell.request.prompt.ids for batch in ready for cell in batch.cells]
-    # The last token of a prompt is never shared: its logits are read.
-    shared = min(common_prefix(prompts), min(map(len, prompts)) - 1) if prompts else 0
+    shared = _shared(prompts) if prompts else 0
     return Preflight(tuple(ready), prompts[0][:shared] if prompts else ())
+
+
+def _chooser(plan: Sequence[Batch], template: ChatTemplate, thoughts: int | None) -> ChoiceBuilder | None:
+    if all(cell.probe != "choose" for batch in plan for cell in batch.cells):
+        return None
+    if thoughts:
+        # After a closed thought the reply goes on as it does after an empty one.
+        return ChoiceBuilder(ChatTemplate(template.tokenizer, "off", template.keep_reasoning))
+    return ChoiceBuilder(template)
+
+
+def _shared(prompts: Sequence[Sequence[int]]) -> int:
+    """Leading tokens that all prompts share. The last token of a prompt is never shared: its logits are
+    read."""
+    return min(common_prefix(prompts), min(map(len, prompts)) - 1)
 
 
 def _light(arms: Mapping[str, Arm], template: ChatTemplate, checked: set[str]) -> Mapping[str, Arm]:
@@ -86,13 +116,55 @@ def _light(arms: Mapping[str, Arm], template: ChatTemplate, checked: set[str]) -
     return {name: replace(arm, prompt=replace(arm.prompt, text="")) for name, arm in arms.items()}
 
 
-def _ready(
-    cell: Cell, arm: Arm, chooser: ChoiceBuilder | None, decoding: Mapping[str, Decoding]
-) -> ReadyCell:
-    request = Request(
-        cell_id=cell.id, probe=cell.probe, prompt=arm.prompt, decoding=decoding[cell.probe], seed=cell.seed
-    )
-    if cell.probe == "choose" and chooser is not None:
-        choices = chooser.build(cell.sample)
-        request = replace(request, forced_ids=choices.forced, choices=choices.choices)
-    return ReadyCell(cell, request, arm.bar_text, arm.placebo_id)
+@dataclass(frozen=True, slots=True)
+class _Maker:
+    """A cell and its sample's arms → its request."""
+
+    template: ChatTemplate
+    chooser: ChoiceBuilder | None
+    decoding: Mapping[str, Decoding]
+    thoughts: int
+    max_tokens: int | None
+
+    def ready(self, cell: Cell, arms: Mapping[str, Arm]) -> ReadyCell:
+        arm = arms[cell.condition]
+        request = Request(
+            cell_id=cell.id,
+            probe=cell.probe,
+            prompt=arm.prompt,
+            decoding=self.decoding[cell.probe],
+            seed=cell.seed,
+            messages=arm.messages,
+            tools=cell.sample.tools,
+        )
+        if cell.probe == "choose" and self.chooser is not None:
+            choices = self.chooser.build(cell.sample)
+            request = replace(request, forced_ids=choices.forced, choices=choices.choices)
+            if self.thoughts:
+                request = replace(request, thoughts=self.thoughts, stop_text=THINK_CLOSE)
+        self._check_fits(cell, request)
+        shared = _shared([other.prompt.ids for other in arms.values()])
+        return ReadyCell(cell, request, arm.bar_text, arm.placebo_id, shared)
+
+    def _check_fits(self, cell: Cell, request: Request) -> None:
+        prompt, after = len(request.prompt.ids), 0
+        if request.probe == "act" or request.thoughts:
+            after += request.decoding.max_new_tokens
+        if request.choices:
+            after += len(request.forced_ids) + max(map(len, request.choices.values()))
+        if request.thoughts:
+            after += self.template.count(_CLOSING)
+        if self.max_tokens is None or prompt + after <= self.max_tokens:
+            return
+        sample = cell.sample
+        key = f"probe.{cell.probe}.series.{sample.series}"
+        length = sample.filler_tokens if sample.series == "filler" else sample.prior_calls
+        if sample.series in _LENGTH_KEYS:
+            part = _LENGTH_KEYS[sample.series]
+            what, lower = f"{key}.{part}: {length}", f"leave {length} out of {key}.{part}"
+        else:
+            what, lower = key, f"lower probe.{cell.probe}.max_new_tokens"
+        raise ConfigError(
+            f"{what} needs {prompt + after} tokens (prompt {prompt}, then up to {after}; {cell.condition}), the model "
+            f"takes {self.max_tokens}; {lower}, or raise model.engine.max_model_len where the model can take more"
+        )

@@ -37,6 +37,8 @@ class Arm:
     prompt: RenderedPrompt
     bar_text: str
     placebo_id: int | None
+    messages: tuple[Message, ...]
+    """The conversation that the prompt renders, for engines that render it themselves."""
 
 
 def render_arms(template: ChatTemplate, sample: Sample, conditions: Sequence[Condition]) -> Mapping[str, Arm]:
@@ -52,7 +54,9 @@ def render_arms(template: ChatTemplate, sample: Sample, conditions: Sequence[Con
     for condition in conditions:
         treated = apply(sample, condition, template.count)
         if treated.bar is None:
-            arms[condition.name] = Arm(_prompt(template, control_text, control, marks), "", None)
+            arms[condition.name] = Arm(
+                _prompt(template, control_text, control, marks), "", None, sample.messages
+            )
             continue
         where = f"condition {condition.name}, sample {sample.id}"
         text = template.text(treated.messages, sample.tools)
@@ -63,7 +67,7 @@ def render_arms(template: ChatTemplate, sample: Sample, conditions: Sequence[Con
         spans = _shifted(marks, inserted)
         spans.append(CharSpan("bar", bar_start, bar_start + len(treated.bar.text)))
         prompt = _prompt(template, text, encoded, spans, bar_tokens=added)
-        arms[condition.name] = Arm(prompt, treated.bar.text, _variant(treated))
+        arms[condition.name] = Arm(prompt, treated.bar.text, _variant(treated), treated.messages)
     _prove_lengths(conditions, arms, sample)
     return arms
 

@@ -155,7 +155,12 @@ MISTAKES: dict[str, tuple[Callable[[dict[str, Any]], None], str, str]] = {
         "unknown variable",
     ),
     "broken template": (_set("pools", "purposes", 1, to="{{ topic"), "pools.purposes[1]", "template line 1"),
-    "braces in plain text": (_set("system", to="You are {{ name }}."), "system", "taken as it stands"),
+    "braces in plain text": (
+        _set("tools", 1, "description", to="Search {{ query }}."),
+        "tools[1].description",
+        "taken as it stands",
+    ),
+    "variable in system": (_set("system", to="You are {{ name }}."), "system", "may use: limit"),
     "empty rendering": (
         _set("pools", "closings", 1, to="{% if false %}x{% endif %}"),
         "pools.closings[1]",

@@ -1,22 +1,19 @@
 """Claims about the plan: what is run, in which order, in which batches, with which seeds."""
 
 from collections import Counter
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from core_config import REMOVE, plain
-from core_samples import arms, words, xfinity
-from core_tokens import COUNTER, tiny_template
+from core_samples import words, xfinity
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.compose import compose
 from harness.config import resolve
-from harness.errors import ConfigError, ConfoundError
-from harness.models.prefix_tree import common_prefix
+from harness.dataset import load_scenario
+from harness.errors import ConfigError
 from harness.plan import Batch, Cell, build_plan, cell_seed
-from harness.preflight import prepare
-from harness.types import Decoding
 
 SERIES = {
     "probe__choose__series__prior_calls": {
@@ -31,6 +28,10 @@ LATENCY = {"measure": "latency", "probe__choose": REMOVE}
 
 def plan(**changes: Any) -> tuple[Batch, ...]:
     return build_plan(resolve(plain(**changes)), xfinity(), words)
+
+
+def length_plan(**changes: Any) -> tuple[Batch, ...]:
+    return build_plan(resolve(plain(**changes)), load_scenario("xfinity_length"), words)
 
 
 def cells(batches: tuple[Batch, ...]) -> list[Cell]:
@@ -114,6 +115,37 @@ def test_exact_probabilities_are_read_once_and_replies_in_every_epoch() -> None:
     assert epochs["act", 0] == epochs["act", 1]
 
 
+def test_the_moved_limit_is_planned_with_its_numbers_of_calls() -> None:
+    moved = {"moved_limit": {"clusters": 2, "prior_calls": [1, 4]}}
+    found = Counter(
+        (c.sample.prior_calls, c.sample.limit, c.sample.expectation.side)
+        for c in cells(length_plan(probe__choose__series=moved, probe__act=REMOVE))
+    )
+    assert found == dict.fromkeys([(1, 1, "forbidden"), (1, 2, "due"), (4, 4, "forbidden"), (4, 5, "due")], 6)
+
+
+LENGTH_RUNS = [
+    ("xfinity_length", None),
+    ("xfinity_length_small", None),
+    ("xfinity_length", "[choose_length_thinking,act_length_thinking]"),
+    ("xfinity", "[choose_thinking,act_thinking]"),
+]
+
+
+@pytest.mark.parametrize(("experiment", "probe"), LENGTH_RUNS)
+def test_the_length_and_thinking_probes_can_be_planned(experiment: str, probe: str | None) -> None:
+    thinking = ["model=local", "model.path=/m", "model.thinking=native", "model.decoding.temperature=0.6"]
+    config = compose([f"experiment={experiment}", *([f"probe={probe}", *thinking] if probe else [])])
+    found = cells(build_plan(config, load_scenario(config.scenario.file), words))
+    assert {cell.probe for cell in found} == {"choose", "act"}
+    sides = Counter((c.probe, c.sample.expectation.side) for c in found if c.sample.series != "prior_calls")
+    assert sides["choose", "due"] == sides["choose", "forbidden"]
+    assert sides["act", "due"] == sides["act", "forbidden"]
+    if experiment != "xfinity":
+        assert {cell.condition for cell in found} == {"control", "placebo", "agent_status"}
+        assert {cell.sample.series for cell in found} == {"filler", "moved_limit"}
+
+
 # -- latency -----------------------------------------------------------------------------------------------
 
 
@@ -146,50 +178,39 @@ def test_fewer_samples_than_the_latency_pass_asks_for_is_refused() -> None:
         plan(**LATENCY, probe__act__series__matched__clusters=2)
 
 
-# -- preflight ---------------------------------------------------------------------------------------------
+CURVES: dict[str, dict[str, Any]] = {
+    "filler": {"filler": {"clusters": 6, "filler_tokens": [0, 60]}},
+    "moved_limit": {"moved_limit": {"clusters": 6, "prior_calls": [1, 5]}},
+}
 
 
-DECODING = {"choose": Decoding(1), "act": Decoding(8)}
+@pytest.mark.parametrize("series", CURVES.values(), ids=CURVES.keys())
+def test_a_timed_curve_has_every_point_equally_often_and_there_every_order_once(
+    series: dict[str, Any],
+) -> None:
+    """Else a length would be timed with its arms in other orders than the next one."""
+    batches = length_plan(**LATENCY, latency__samples=24, probe__act__series=series)
+    orders: dict[str, list[str]] = {}
+    for cell in cells(batches):
+        orders.setdefault(cell.sample.id, []).append(cell.condition)
+    points: dict[str, set[tuple[str, ...]]] = {}
+    for sample_id, order in orders.items():
+        points.setdefault(sample_id.split("/", 3)[3], set()).add(tuple(order))
+    assert len(orders) == 24 and len(points) == 4
+    assert all(len(found) == 6 for found in points.values())
 
 
-def test_every_cell_gets_its_request_in_the_plans_order() -> None:
-    batches = plan(**SERIES)
-    ready = prepare(batches, tiny_template(), arms(), DECODING)
-    assert ready.cell_order == [cell.id for cell in cells(batches)]
-    for batch, source in zip(ready.batches, batches, strict=True):
-        assert batch.number == source.number
-        for cell, planned in zip(batch.cells, source.cells, strict=True):
-            request = cell.request
-            assert cell.cell == planned and request.seed == planned.seed and request.probe == planned.probe
-            assert bool(request.choices) == bool(request.forced_ids) == (planned.probe == "choose")
-            assert request.decoding == DECODING[planned.probe]
-            assert (
-                (cell.bar_text != "") == (request.prompt.bar_tokens > 0) == (planned.condition != "control")
-            )
-            assert (cell.placebo_id is not None) == (planned.condition == "placebo")
-            assert request.prompt.text == "", "token ids say all of it"
+@pytest.mark.parametrize("wanted", [2, 6])
+def test_a_timed_curve_that_would_end_within_a_cluster_is_refused(wanted: int) -> None:
+    with pytest.raises(
+        ConfigError, match=r"latency\.samples=\d.*act\.series\.filler has 4 samples.*multiple of 4"
+    ):
+        length_plan(**LATENCY, latency__samples=wanted, probe__act__series=CURVES["filler"])
 
 
-def test_the_shared_prefix_is_the_longest_that_every_prompt_has() -> None:
-    ready = prepare(plan(**SERIES), tiny_template(), arms(), DECODING)
-    prompts = [cell.request.prompt.ids for batch in ready.batches for cell in batch.cells]
-    shared = ready.shared_prefix
-    assert all(ids[: len(shared)] == shared and len(ids) > len(shared) for ids in prompts)
-    assert len(shared) == common_prefix(prompts)
-
-
-def test_a_plan_of_one_prompt_leaves_its_last_token_to_be_read() -> None:
-    batches = plan()
-    one = (replace(batches[0], cells=batches[0].cells[:1]),)
-    ready = prepare(one, tiny_template(), arms(), DECODING)
-    assert len(ready.shared_prefix) == len(ready.batches[0].cells[0].request.prompt.ids) - 1
-
-
-def test_no_cells_are_no_requests() -> None:
-    ready = prepare((), tiny_template(), arms(), DECODING)
-    assert (ready.batches, ready.shared_prefix, ready.cell_order) == ((), (), [])
-
-
-def test_the_arms_are_proved_before_any_model_runs() -> None:
-    with pytest.raises(ConfoundError, match="changes more than the bar"):
-        prepare(plan(), tiny_template(COUNTER), arms(), DECODING)
+def test_the_length_experiments_own_latency_pass_is_balanced() -> None:
+    for overrides in ([], ["probe=[act_length_thinking]"]):
+        config = compose(["experiment=xfinity_length", "measure=latency", *overrides])
+        batches = build_plan(config, load_scenario("xfinity_length"), words)
+        points = Counter((c.sample.filler_tokens, c.sample.expectation.side) for c in cells(batches))
+        assert len(set(points.values())) == 1 and sum(points.values()) == len(batches) == 3 * 24

@@ -129,8 +129,10 @@ def _argument_problems(
 
 
 _STAND_IN = {"first": "Aaaa", "second": "Bbbb", "merchant": "Aaaa"}
-_FREE = {"topic": "a topic", "purpose": "a purpose", "query": "a query", "gist": "a gist"}
+_FREE = {"limit": "1", "topic": "a topic", "purpose": "a purpose", "query": "a query", "gist": "a gist"}
+_LIMITS = tuple(str(limit) for limit in range(1, 22))
 _VARIABLES: dict[str, tuple[str, ...]] = {
+    "system": ("limit",),
     "opening": ("first", "second", "topic"),
     "purposes": ("topic",),
     "text": ("merchant", "topic"),
@@ -164,6 +166,9 @@ def _template_problems(spec: ScenarioSpec) -> Iterator[Problem]:
         values = {name: _STAND_IN.get(name) or _FREE[name] for name in _VARIABLES[kind]}
         try:
             out = render(text, values, where="")
+            if kind == "system":
+                # A series moves the limit: no branch of the text may turn out empty.
+                out = min((render(text, {"limit": limit}, where="") for limit in _LIMITS), key=len)
             needs_purpose |= kind == "call" and "purpose" in used_names(text, where="")
         except TemplateError as error:
             yield path, str(error).removeprefix(":").strip()

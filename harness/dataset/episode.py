@@ -235,7 +235,8 @@ def call_order(limit: int, index: int, rng: random.Random) -> tuple[str, ...]:
 def fill(transcript: Transcript, tokens: int, count_tokens: Callable[[str], int]) -> None:
     """Add small talk until it holds at least `tokens` tokens (contents alone), at most one exchange over.
 
-    Exchanges are drawn without replacement; when the pool is used up it is shuffled anew.
+    Exchanges are drawn without replacement; when the pool is used up it is shuffled anew, and its texts
+    repeat word for word.
     """
     pool = transcript.scenario.spec.pools.fillers
     total = 0

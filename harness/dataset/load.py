@@ -15,10 +15,12 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from harness.dataset.checks import problems
+from harness.dataset.extend import Layers, alone, merge
 from harness.dataset.schema import ScenarioSpec
 from harness.errors import ScenarioError
 from harness.paths import search_dirs
 from harness.safeyaml import YamlDocument, read_yaml
+from harness.sandbox import render
 from harness.types import CallLimit, ToolSpec
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
@@ -48,6 +50,10 @@ class Scenario:
         """The rule that the episodes are about: the first of the file."""
         return self.rules[0]
 
+    def system(self, limit: int) -> str:
+        """The system prompt that states `limit`; a text without the variable `limit` stays as it is."""
+        return render(self.spec.system, {"limit": str(limit)}, where=f"{self.source}: system")
+
     @cached_property
     def content_hash(self) -> str:
         """SHA-256 (hex) of the checked content; comments and layout of the file do not count."""
@@ -61,20 +67,19 @@ def content_hash(scenario: Scenario) -> str:
 
 
 def load_scenario(path_or_name: str | Path) -> Scenario:
-    """Load `scenarios/<name>.yaml` by name, or a file by path (anything with a `/` or a `.yaml` ending).
+    """Load `scenarios/<name>.yaml` by name, or a file by path (anything with a `/` or a `.yaml` ending),
+    on top of the file that it extends.
 
     Raises `ScenarioError`, one line: file, line, key, reason.
     """
-    document = read_yaml(_find(path_or_name))
-    if not isinstance(document.data, dict):
-        raise ScenarioError(f"{document.source}:1: expected a mapping with the keys of a scenario")
+    layers = _layers(_read(_find(path_or_name)))
     try:
-        spec = ScenarioSpec.model_validate(document.data)
+        spec = ScenarioSpec.model_validate(layers.data)
     except ValidationError as error:
-        raise ScenarioError(_first_error(error, document)) from None
+        raise ScenarioError(_first_error(error, layers)) from None
     for path, reason in problems(spec):
-        raise ScenarioError(f"{document.where(path)}: {reason}")
-    return Scenario(spec, document.source)
+        raise ScenarioError(f"{layers.where(path)}: {reason}")
+    return Scenario(spec, layers.top.source)
 
 
 def scenario_names() -> list[str]:
@@ -82,11 +87,46 @@ def scenario_names() -> list[str]:
     return sorted({p.stem for d in search_dirs("scenarios") if d.is_dir() for p in d.glob("*.yaml")})
 
 
+def _read(path: Path) -> YamlDocument:
+    document = read_yaml(path)
+    if not isinstance(document.data, dict):
+        raise ScenarioError(f"{document.source}:1: expected a mapping with the keys of a scenario")
+    return document
+
+
+def _layers(document: YamlDocument) -> Layers:
+    """The file, on top of the one that its `extends` names: a scenario's name, or a path from the file's
+    own folder."""
+    if "extends" not in document.data:
+        return alone(document)
+    named, where = document.data["extends"], document.where(("extends",))
+    if not isinstance(named, str):
+        raise ScenarioError(f"{where}: expected the name or path of a scenario, not {named!a:.60}")
+    here = Path(document.source)
+    try:
+        path = here.parent / named if _is_path(named) else _find(named)
+    except ScenarioError as error:
+        raise ScenarioError(f"{where}: {error}") from None
+    if not path.is_file():
+        known = ", ".join(scenario_names()) or "none"
+        raise ScenarioError(f"{where}: there is no file {str(path)!a}; give its path or one of: {known}")
+    if path.samefile(here):
+        raise ScenarioError(f"{where}: {named!a} is this file itself; a file of that name cannot extend it")
+    base = _read(path)
+    if "extends" in base.data:
+        raise ScenarioError(f"{where}: {named!a} extends another scenario itself; extend one that does not")
+    return merge(document, base)
+
+
+def _is_path(text: str) -> bool:
+    return "/" in text or text.endswith((".yaml", ".yml"))
+
+
 def _find(path_or_name: str | Path) -> Path:
     text = str(path_or_name)
     if "\0" in text or not text.strip():
         raise ScenarioError(f"scenario {text!a} is neither a name nor a path")
-    if isinstance(path_or_name, Path) or "/" in text or text.endswith((".yaml", ".yml")):
+    if isinstance(path_or_name, Path) or _is_path(text):
         return Path(path_or_name)
     names = scenario_names()
     near = difflib.get_close_matches(text, names, 1)
@@ -99,7 +139,7 @@ def _find(path_or_name: str | Path) -> Path:
     raise ScenarioError(f"no scenario named {text!a}; {hint}there are: {known}; or give the path of a file")
 
 
-def _first_error(error: ValidationError, document: YamlDocument) -> str:
+def _first_error(error: ValidationError, layers: Layers) -> str:
     """The first validation error as one line; how many more there are is said, not shown."""
     errors = error.errors(include_url=False)
     first = errors[0]
@@ -117,4 +157,4 @@ def _first_error(error: ValidationError, document: YamlDocument) -> str:
     if first["type"] not in {"extra_forbidden", "missing", "value_error"}:
         reason += f", not {first['input']!a:.60}"
     more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-    return f"{document.where(path)}: {reason}{more}"
+    return f"{layers.where(path)}: {reason}{more}"

@@ -1,19 +1,21 @@
-"""A scenario's three series of decision points.
+"""A scenario's four series of decision points.
 
 Knows which samples a series consists of and what each expects. Does not know how messages are built
 (`episode`) nor what a tokenizer is: token counts come from a function that the caller gives.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import get_args
 
 from harness.dataset.episode import Draws, Transcript, call_order, draw, fill, generator
 from harness.dataset.load import Scenario
-from harness.errors import ConfigError
-from harness.types import Expectation, Sample, Series, Side
+from harness.errors import ConfigError, ScenarioError
+from harness.types import Expectation, Message, Sample, Series, Side
 
 CountTokens = Callable[[str], int]
+MOVED_CALLS = (1, 2, 3, 5, 8, 12, 16, 20)
+"""Prior calls of series `moved_limit` where none are asked for: denser where one call more weighs more."""
 
 
 def expand(
@@ -31,18 +33,24 @@ def expand(
     `matched`: per cluster a forbidden and a due sample that differ in the merchant the follow-up names.
     `prior_calls`: per cluster one sample for each number n of prior calls (default 1 to twice the limit).
     `filler`: matched pairs behind small talk of each of `filler_tokens` tokens, measured by `count_tokens`.
+    `moved_limit`: per cluster and number n of prior calls (default `MOVED_CALLS`) a forbidden sample with limit
+    n and a due one with limit n + 1, which differ in nothing else.
 
     A cluster's samples depend on (scenario content, series, seed, its index) alone. Raises `ConfigError` for
     arguments that do not fit and `ScenarioError` when a pool is too small for the episode.
     """
     _check(scenario, series, clusters, seed)
-    if series != "prior_calls" and prior_calls is not None:
-        raise ConfigError(f"prior_calls belongs to series 'prior_calls', not to {series!r}; leave it out")
+    if series not in ("prior_calls", "moved_limit") and prior_calls is not None:
+        raise ConfigError(
+            f"prior_calls belongs to series 'prior_calls' and 'moved_limit', not to {series!r}; leave it out"
+        )
     if series != "filler" and tuple(filler_tokens) != (0,):
         raise ConfigError(f"filler_tokens belongs to series 'filler', not to {series!r}; leave it out")
-    if series == "prior_calls":
-        counts = range(1, 2 * scenario.rule.limit + 1) if prior_calls is None else prior_calls
-        _check_numbers("prior_calls", counts, at_least=1)
+    usual = MOVED_CALLS if series == "moved_limit" else range(1, 2 * scenario.rule.limit + 1)
+    counts = sorted(usual if prior_calls is None else prior_calls)
+    _check_numbers("prior_calls", counts, at_least=1)
+    if series == "moved_limit":
+        _check_states_limit(scenario, counts)
     _check_numbers("filler_tokens", filler_tokens, at_least=0)
     if max(filler_tokens) > 0 and count_tokens is None:
         raise ConfigError("series 'filler' with filler_tokens above 0 needs a tokenizer: pass count_tokens")
@@ -54,7 +62,9 @@ def expand(
         if series == "matched":
             out.extend(_pair(plan, plan.start(), 0, ""))
         elif series == "prior_calls":
-            out.extend(_curve(plan, sorted(counts)))
+            out.extend(_curve(plan, counts))
+        elif series == "moved_limit":
+            out.extend(_moved(plan, counts))
         else:
             out.extend(_filled(plan, filler_tokens, count_tokens))
     return out
@@ -73,7 +83,7 @@ class _Cluster:
 
     def start(self) -> Transcript:
         transcript = Transcript(self.scenario, self.draws)
-        transcript.say("system", self.scenario.spec.system)
+        transcript.say("system", self.scenario.system(self.scenario.rule.limit))
         return transcript
 
     def opening_order(self) -> tuple[str, str]:
@@ -84,6 +94,7 @@ class _Cluster:
     def sample(
         self, transcript: Transcript, side: Side, target: str, prior: int, suffix: str, filler: int = 0
     ) -> Sample:
+        """The decision point at the end of `transcript`, under the scenario's own limit."""
         scenario, draws, rule = self.scenario, self.draws, self.scenario.rule
         return Sample(
             id=f"{scenario.name}/{self.name}/{suffix}",
@@ -132,7 +143,27 @@ def _pair(plan: _Cluster, transcript: Transcript, filler: int, prefix: str) -> I
 
 
 def _curve(plan: _Cluster, counts: Sequence[int]) -> Iterator[Sample]:
-    """n prior calls to `a` after one to `b`; each transcript extends the one before it up to its closing.
+    """n prior calls to `a` after one to `b`, under the scenario's own limit."""
+    for n, transcript in _grown(plan, counts):
+        side: Side = "due" if n < plan.scenario.rule.limit else "forbidden"
+        yield plan.sample(transcript, side, plan.draws.a, n, f"n{n}")
+
+
+def _moved(plan: _Cluster, counts: Sequence[int]) -> Iterator[Sample]:
+    """The same transcripts, each under two limits: the one that its calls have reached, and one more."""
+    for n, transcript in _grown(plan, counts):
+        sides: tuple[tuple[Side, int], ...] = (("forbidden", n), ("due", n + 1))
+        for side, limit in sides:
+            branch = transcript.fork()
+            branch.messages[0] = Message("system", plan.scenario.system(limit))
+            sample = plan.sample(branch, side, plan.draws.a, n, f"n{n}/{side}")
+            rule, *rest = sample.rules
+            yield replace(sample, limit=limit, rules=(replace(rule, limit=limit), *rest))
+
+
+def _grown(plan: _Cluster, counts: Sequence[int]) -> Iterator[tuple[int, Transcript]]:
+    """n calls to `a` after one to `b`, then the follow-up that names `a`, for each n of `counts` (ascending).
+    Each transcript extends the one before it up to its closing.
 
     The asides come after fixed calls, so that a longer transcript only ever appends.
     """
@@ -151,7 +182,7 @@ def _curve(plan: _Cluster, counts: Sequence[int]) -> Iterator[Sample]:
             branch = transcript.fork()
             branch.close()
             branch.follow_up(draws.a)
-            yield plan.sample(branch, "due" if n < limit else "forbidden", draws.a, n, f"n{n}")
+            yield n, branch
 
 
 def _filled(plan: _Cluster, targets: Sequence[int], count_tokens: CountTokens | None) -> Iterator[Sample]:
@@ -170,6 +201,16 @@ def _check(scenario: Scenario, series: str, clusters: int, seed: int) -> None:
         raise ConfigError(f"clusters is {clusters}; expected 1 to 1000")
     if seed < 0:
         raise ConfigError(f"seed is {seed}; expected 0 or more")
+
+
+def _check_states_limit(scenario: Scenario, counts: Sequence[int]) -> None:
+    """The prompt must state the limit that the rule holds, so its text must follow the limit."""
+    for n in counts:
+        if scenario.system(n) == scenario.system(n + 1):
+            raise ScenarioError(
+                f"{scenario.source}: system: states the same for limits {n} and {n + 1}, and series 'moved_limit' "
+                "moves the limit; write {{ limit }} where the text states it"
+            )
 
 
 def _check_numbers(name: str, values: Sequence[int], at_least: int) -> None:
