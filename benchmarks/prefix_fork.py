@@ -12,7 +12,9 @@ import inspect
 import json
 import math
 import sys
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -94,7 +96,7 @@ def main() -> int:
         ),
         lambda *_: None,
     )
-    model = load_model(bench)
+    model = load_model(bench, Path(tempfile.gettempdir()))
     assert isinstance(model, TransformersModel)
     plain = model._engine.model
     names = inspect.signature(plain.forward).parameters

@@ -10,8 +10,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from time import perf_counter
 
+from harness.cache import PrefixLedger, sharing_order
 from harness.errors import ModelError, ProviderError
 from harness.models.base import Model
+from harness.models.thoughts import Codec, choose_after_thinking
 from harness.parsing import count_thinking, count_thinking_pieces, parse_reply
 from harness.parsing.thinking import ThinkingCount
 from harness.preflight import Preflight, ReadyBatch, ReadyCell
@@ -19,10 +21,12 @@ from harness.runlog import RunLog
 from harness.scorers.base import Scorer
 from harness.template import THINK_CLOSE, THINK_OPEN, ChatTemplate
 from harness.types import (
+    CacheState,
     EvalRecord,
     ModelOutput,
     ModelUsage,
     ParsedReply,
+    Request,
     Score,
     ThinkingMode,
     Timing,
@@ -48,6 +52,14 @@ class Setting:
     score: Scorer
 
 
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """How lone requests are timed: the cache state before each, and how many are thrown away first."""
+
+    cache: CacheState = "cold"
+    warmups: int = 1
+
+
 @dataclass(slots=True)
 class Tally:
     """What this session computed, for the throughput table."""
@@ -59,8 +71,11 @@ class Tally:
     seconds: float = 0.0
 
 
-def finish_cell(ready: ReadyCell, batch: int, output: ModelOutput, setting: Setting) -> EvalRecord:
-    """One finished cell: parsed, scored, complete."""
+def finish_cell(
+    ready: ReadyCell, batch: int, output: ModelOutput, setting: Setting, predicted: int | None = None
+) -> EvalRecord:
+    """One finished cell: parsed, scored, complete. `predicted`: cached tokens by the ledger."""
+    output = replace(output, usage=replace(output.usage, predicted_cached_tokens=predicted))
     cell, request, sample = ready.cell, ready.request, ready.cell.sample
     tool_names = tuple(tool.name for tool in sample.tools)
     parsed = None
@@ -103,6 +118,7 @@ def finish_cell(ready: ReadyCell, batch: int, output: ModelOutput, setting: Sett
         parsed=parsed,
         score=Score(outcome=None),
         think_open=request.prompt.think_open,
+        forced_ids=request.forced_ids,
     )
     return replace(record, score=setting.score(record))
 
@@ -110,12 +126,13 @@ def finish_cell(ready: ReadyCell, batch: int, output: ModelOutput, setting: Sett
 def _with_thinking(
     output: ModelOutput, parsed: ParsedReply, think_open: bool, template: ChatTemplate
 ) -> tuple[ModelOutput, ParsedReply]:
-    """Adds the think span's length, counted on the reply's own token ids."""
-    count = _count(output, think_open, template)
+    """Adds the think span's length, counted on the reply's own token ids (an engine that has only the
+    text says so in `reasoning_counted_by`)."""
+    count = count_reply(output, think_open, template)
     usage = replace(
         output.usage,
         reasoning_tokens=count.tokens,
-        reasoning_counted_by="token_ids",
+        reasoning_counted_by=output.usage.reasoning_counted_by or "token_ids",
         reasoning_censored=count.censored,
     )
     parsed = replace(
@@ -124,7 +141,8 @@ def _with_thinking(
     return replace(output, usage=usage), parsed
 
 
-def _count(output: ModelOutput, think_open: bool, template: ChatTemplate) -> ThinkingCount:
+def count_reply(output: ModelOutput, think_open: bool, template: ChatTemplate) -> ThinkingCount:
+    """Thinking tokens of a reply, strictly between the template's marks."""
     opening, closing = template.encode(THINK_OPEN).ids, template.encode(THINK_CLOSE).ids
     ids = output.token_ids
     if len(opening) == len(closing) == 1:
@@ -144,22 +162,100 @@ def _count(output: ModelOutput, think_open: bool, template: ChatTemplate) -> Thi
     return count_thinking_pieces(pieces, think_open=think_open, finish_reason=output.finish_reason)
 
 
-def run_batch(batch: ReadyBatch, model: Model, *, alone: bool) -> Iterator[tuple[ReadyCell, ModelOutput]]:
+class Ledger:
+    """Predicts what the engine's prefix cache holds for each request, in the order they are made."""
+
+    def __init__(self, block: int | None) -> None:
+        self._kept = PrefixLedger(block) if block else None
+
+    def order(self, cells: Sequence[ReadyCell]) -> list[ReadyCell]:
+        """The cells of a batch in the order in which shared prefixes meet; plain cells before those that
+        think first, which are computed in two passes of their own."""
+        if self._kept is None:
+            return list(cells)
+        there = [cells[position] for position in sharing_order([_sent(c.request) for c in cells])]
+        return sorted(there, key=lambda cell: cell.request.thoughts > 0)
+
+    def visit(self, request: Request) -> int | None:
+        """Cached prompt tokens of a request that is made now."""
+        if self._kept is None:
+            return None
+        return min(self._kept.visit(_sent(request)), len(request.prompt.ids))
+
+    def fill(self, ids: Sequence[int]) -> None:
+        """Tokens computed ahead of a request."""
+        if self._kept is not None:
+            self._kept.visit(ids)
+
+    def clear(self) -> None:
+        if self._kept is not None:
+            self._kept.clear()
+
+
+def _sent(request: Request) -> tuple[int, ...]:
+    """What the engine first gets for a cell."""
+    return request.prompt.ids + (() if request.thoughts else request.forced_ids)
+
+
+Result = tuple[ReadyCell, ModelOutput, int | None]
+"""A cell, its output and its cached tokens by the ledger."""
+
+
+def run_batch(
+    batch: ReadyBatch, model: Model, ledger: Ledger, template: ChatTemplate, alone: Alone | None
+) -> Iterator[Result]:
     """Outputs of one batch as they come; a failing engine turns the rest into error outputs."""
     waiting = {ready.request.cell_id: ready for ready in batch.cells}
+    cells = ledger.order(batch.cells)
+    predicted: dict[str, int | None] = {}
     try:
-        for cell_id, output in _alone(batch, model) if alone else model.run([c.request for c in batch.cells]):
-            yield waiting.pop(cell_id), output
+        if alone is None:
+            predicted = {cell.request.cell_id: ledger.visit(cell.request) for cell in cells}
+            outputs = _together([cell.request for cell in cells], model, template)
+        else:
+            outputs = _one_by_one(cells, model, ledger, alone, predicted)
+        for cell_id, output in outputs:
+            yield waiting.pop(cell_id), output, predicted[cell_id]
         if waiting:
             raise ProviderError("the engine ended the batch without a word about this cell")
     except ProviderError as error:
         for ready in list(waiting.values()):
-            yield ready, _failed(ready, str(error))
+            yield ready, _failed(ready, str(error)), None
 
 
-def _alone(batch: ReadyBatch, model: Model) -> Iterator[tuple[str, ModelOutput]]:
-    for ready in batch.cells:
-        yield ready.request.cell_id, model.run_alone(ready.request)
+def _together(
+    requests: Sequence[Request], model: Model, template: ChatTemplate
+) -> Iterator[tuple[str, ModelOutput]]:
+    plain = [request for request in requests if not request.thoughts]
+    thinking = [request for request in requests if request.thoughts]
+    if plain:
+        yield from model.run(plain)
+    if thinking:
+        yield from choose_after_thinking(model, thinking, _codec(template))
+
+
+def _codec(template: ChatTemplate) -> Codec:
+    return Codec(
+        encode=lambda text: template.encode(text).ids,
+        decode=template.decode,
+        count=lambda output, think_open: count_reply(output, think_open, template),
+    )
+
+
+def _one_by_one(
+    cells: Sequence[ReadyCell],
+    model: Model,
+    ledger: Ledger,
+    alone: Alone,
+    predicted: dict[str, int | None],
+) -> Iterator[tuple[str, ModelOutput]]:
+    for cell in cells:
+        if alone.cache != "natural":
+            ledger.clear()
+        if alone.cache == "warm":
+            ledger.fill(cell.request.prompt.ids[: cell.shared])
+        predicted[cell.request.cell_id] = ledger.visit(cell.request)
+        yield cell.request.cell_id, model.run_alone(cell.request, alone.cache, cell.shared)
 
 
 def _failed(ready: ReadyCell, error: str) -> ModelOutput:
@@ -169,10 +265,17 @@ def _failed(ready: ReadyCell, error: str) -> ModelOutput:
 
 
 def run_all(
-    preflight: Preflight, model: Model, log: RunLog, setting: Setting, *, alone: bool, progress: Progress
+    preflight: Preflight,
+    model: Model,
+    log: RunLog,
+    setting: Setting,
+    *,
+    alone: Alone | None,
+    progress: Progress,
 ) -> Tally:
-    """Every batch that has an unfinished cell, in plan order. A batch is computed whole, so that its
-    numbers do not depend on where a run was stopped; its finished rows are kept as they are.
+    """Every batch that has an unfinished cell, in plan order; with `alone` one request at a time, timed. A
+    batch is computed whole, so that its numbers do not depend on where a run was stopped; its finished rows
+    are kept as they are.
 
     Raises ModelError when the engine fails batch after batch.
     """
@@ -182,24 +285,21 @@ def run_all(
     progress(len(log.finished), total)
     if not todo:
         return tally
+    ledger = Ledger(model.cache_block)
     begun = perf_counter()
     if alone:
-        with contextlib.suppress(ProviderError):  # if it lasts, the first cell says so
-            model.run_alone(todo[0].cells[0].request)  # warm-up, thrown away
+        _warm_up(todo[0], model, ledger, alone)
         begun = perf_counter()
     else:
         model.share_prefix(preflight.shared_prefix)
+        ledger.fill(preflight.shared_prefix)
     failed_in_a_row = 0
     for batch in todo:
-        good = _run_one(
-            batch,
-            model,
-            log,
-            setting,
-            tally,
-            alone=alone,
-            progress=lambda: progress(len(log.finished), total),
-        )
+        good = False
+        for ready, output, predicted in run_batch(batch, model, ledger, setting.template, alone):
+            log.append(finish_cell(ready, batch.number, output, setting, predicted))
+            good = _count_in(tally, output) or good
+            progress(len(log.finished), total)
         tally.seconds = perf_counter() - begun
         failed_in_a_row = 0 if good else failed_in_a_row + 1
         if failed_in_a_row == MAX_FAILED_BATCHES:
@@ -210,30 +310,23 @@ def run_all(
     return tally
 
 
-def _run_one(
-    batch: ReadyBatch,
-    model: Model,
-    log: RunLog,
-    setting: Setting,
-    tally: Tally,
-    *,
-    alone: bool,
-    progress: Callable[[], None],
-) -> bool:
-    """Runs and logs one batch; False when no cell of it came out."""
-    good = False
-    for ready, output in run_batch(batch, model, alone=alone):
-        record = finish_cell(ready, batch.number, output, setting)
-        log.append(record)
-        tally.cells += 1
-        tally.prompt_tokens += output.usage.prompt_tokens
-        tally.new_tokens += output.usage.completion_tokens or 0
-        if output.finish_reason == "error":
-            tally.failed += 1
-        else:
-            good = True
-        progress()
-    return good
+def _warm_up(batch: ReadyBatch, model: Model, ledger: Ledger, alone: Alone) -> None:
+    """Requests that are thrown away: the first ones pay for what an engine sets up on first use."""
+    cell = batch.cells[0]
+    for _ in range(alone.warmups):
+        with contextlib.suppress(ProviderError):  # if it lasts, the first cell says so
+            model.run_alone(cell.request, alone.cache, cell.shared)
+            ledger.visit(cell.request)
+
+
+def _count_in(tally: Tally, output: ModelOutput) -> bool:
+    """Adds one output to the tally; False when it is an error."""
+    tally.cells += 1
+    tally.prompt_tokens += output.usage.prompt_tokens
+    tally.new_tokens += output.usage.completion_tokens or 0
+    failed = output.finish_reason == "error"
+    tally.failed += failed
+    return not failed
 
 
 def rescore(records: Sequence[EvalRecord], score: Scorer) -> list[EvalRecord]:

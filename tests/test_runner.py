@@ -15,7 +15,7 @@ from harness.errors import ModelError, ProviderError
 from harness.plan import build_plan
 from harness.preflight import Preflight, prepare
 from harness.runlog import RunLog, read_records
-from harness.runner import Setting, Tally, finish_cell, rescore, run_all
+from harness.runner import Alone, Setting, Tally, finish_cell, rescore, run_all
 from harness.scorers import score_record
 from harness.template import ChatTemplate
 from harness.types import Decoding, EvalRecord, ModelOutput, ModelUsage, Request, Timing
@@ -43,7 +43,11 @@ class Scripted:
         for request in reversed(requests):  # any order will do
             yield request.cell_id, self.script(request)
 
-    def run_alone(self, request: Request) -> ModelOutput:
+    cache_block: int | None = None
+
+    def check_cache(self, cache: Any) -> None: ...
+
+    def run_alone(self, request: Request, cache: Any = "cold", shared: int = 0) -> ModelOutput:
         self.seen.append([request.cell_id])
         return self.script(request)
 
@@ -75,7 +79,7 @@ def setting(template: ChatTemplate = TEMPLATE) -> Setting:
 
 
 def go(
-    folder: Path, model: Scripted, ready: Preflight, *, alone: bool = False, progress: Any = None
+    folder: Path, model: Scripted, ready: Preflight, *, alone: Alone | None = None, progress: Any = None
 ) -> Tally:
     with RunLog.open(folder, {}, {"k": 1}) as log:
         return run_all(
@@ -262,7 +266,7 @@ LATENCY = {"measure": "latency", "probe__choose": REMOVE}
 def test_the_latency_pass_warms_up_once_and_then_asks_one_by_one(tmp_path: Path) -> None:
     ready = preflight(**LATENCY)
     model = Scripted(answer)
-    go(tmp_path, model, ready, alone=True)
+    go(tmp_path, model, ready, alone=Alone())
     assert model.seen == [[ready.cell_order[0]], *([cell] for cell in ready.cell_order)]
     assert model.prefixes == [], "nothing is computed ahead of a timed request"
     assert [r.cell_id for r in rows(tmp_path)] == ready.cell_order
@@ -272,7 +276,7 @@ def test_a_failure_while_asking_one_by_one_is_a_row_too(tmp_path: Path) -> None:
     ready = preflight(**LATENCY)
     broken = ready.cell_order[4]
     model = Scripted(lambda r: dead(r) if r.cell_id == broken else answer(r))
-    tally = go(tmp_path, model, ready, alone=True)
+    tally = go(tmp_path, model, ready, alone=Alone())
     records = {r.cell_id: r for r in rows(tmp_path)}
     assert sorted(records) == sorted(ready.cell_order)
     assert [cell for cell, r in records.items() if r.output.finish_reason == "error"] == [broken]
@@ -286,7 +290,7 @@ def test_a_warm_up_that_fails_is_no_cell_and_no_crash(tmp_path: Path) -> None:
         asked.append(request.cell_id)
         return dead(request) if len(asked) == 1 else answer(request)
 
-    tally = go(tmp_path, Scripted(script), ready, alone=True)
+    tally = go(tmp_path, Scripted(script), ready, alone=Alone())
     assert (tally.cells, tally.failed) == (len(ready.cell_order), 0)
 
 

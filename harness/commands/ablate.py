@@ -1,6 +1,7 @@
 """`tailgauge ablate`: the main job. Chooses a profile for this machine, says which and why, runs it."""
 
 import argparse
+import importlib.util
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -10,23 +11,36 @@ from harness.commands.run import execute
 from harness.compose import compose
 
 
+THINKING_RUNS = (
+    ("experiment=xfinity", "probe=[choose_thinking,act_thinking]"),
+    ("experiment=xfinity_length", "probe=[choose_length_thinking,act_length_thinking]"),
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Overrides for one kind of machine and the reason for them."""
+    """What one kind of machine runs, and the reason for it: a list of overrides per run."""
 
     overrides: tuple[str, ...]
+    runs: tuple[tuple[str, ...], ...]
     reason: str
 
 
 def profile() -> Profile:
-    """The profile of this machine: its GPU decides."""
+    """The profile of this machine: its GPU decides, and whether vLLM is installed beside it."""
     gpus = gpu_names()
-    if gpus:
+    if not gpus:
         return Profile(
-            ("model=qwen3-0.6b", "model.batch_clusters=8"), f"{gpus[0]} is here: Qwen3-0.6B on the GPU"
+            ("model=qwen2.5-coder-1.5b",), ((),), "no GPU is here: the embedded Qwen2.5-Coder-1.5B on the CPU"
+        )
+    if importlib.util.find_spec("vllm") is None:
+        return Profile(
+            ("model=qwen3-0.6b", "model.batch_clusters=8"),
+            ((),),
+            f"{gpus[0]} is here and vLLM is not: Qwen3-0.6B on transformers, not thinking (`make ablate` has vLLM)",
         )
     return Profile(
-        ("model=qwen2.5-coder-1.5b",), "no GPU is here: the embedded Qwen2.5-Coder-1.5B on the CPU"
+        ("model=qwen3-0.6b-vllm",), THINKING_RUNS, f"{gpus[0]} is here: Qwen3-0.6B thinking, through vLLM"
     )
 
 
@@ -48,11 +62,19 @@ def gpu_names() -> list[str]:
 
 
 def main(parsed: argparse.Namespace) -> int:
-    """The user's overrides come last and win."""
+    """The user's overrides come last and win; a model, experiment or probe of the user's own makes one run of
+    it, since the profile's runs are cut to its model."""
     chosen = profile()
     console.note(f"profile: {chosen.reason} ({' '.join(chosen.overrides)})")
     if parsed.overrides:
         console.note(f"overridden by: {' '.join(parsed.overrides)}")
-    folder = execute(compose([*chosen.overrides, *parsed.overrides]))
-    console.out.print(str(folder), markup=False)
+    own = any(override.partition("=")[0] in ("experiment", "model", "probe") for override in parsed.overrides)
+    runs = ((),) if own else chosen.runs
+    # All are checked before the first one costs anything.
+    configs = [compose([*chosen.overrides, *run, *parsed.overrides]) for run in runs]
+    for number, config in enumerate(configs, start=1):
+        if len(configs) > 1:
+            console.note(f"run {number} of {len(configs)}: {config.experiment}")
+        folder = execute(config)
+        console.out.print(str(folder), markup=False)
     return 0

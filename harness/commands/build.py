@@ -49,7 +49,15 @@ def build(config: RunConfig, report: Progress) -> Bench:
     weights = resolve(weights_spec(config.model), report)
     template = ChatTemplate(load_tokenizer(weights.path), config.model.thinking, config.model.keep_reasoning)
     plan = build_plan(config, scenario, template.count)
-    preflight = prepare(plan, template, conditions, _decodings(config, weights.path))
+    choose = config.probe.get("choose")
+    preflight = prepare(
+        plan,
+        template,
+        conditions,
+        _decodings(config, weights.path),
+        thoughts=choose.thoughts if choose else None,
+        max_tokens=_context(config.model, weights.path),
+    )
     return Bench(config, scenario, weights, template, conditions, preflight)
 
 
@@ -79,25 +87,36 @@ def _snapshot(model: ModelConfig) -> Path:
     return Path(snapshot_download(model.hub, revision=model.revision, local_files_only=True))
 
 
-def load_model(bench: Bench) -> Model:
-    """The engine that `model._target_` names, with the run's weights."""
+def load_model(bench: Bench, log_dir: Path) -> Model:
+    """The engine that `model._target_` names, with the run's weights; what it starts logs into `log_dir`."""
     settings = bench.config.model
     try:
-        backend = get_class(settings.target)
+        backend: type[Model] = get_class(settings.target)
     except (ImportError, ValueError) as error:
         raise ConfigError(f"model._target_={settings.target}: no such backend ({error})") from error
     except Exception as error:
         # Hydra wraps whatever the module raised while it was imported.
         raise ModelError(f"model._target_={settings.target}: {error}") from error
-    model: Model = backend(
-        bench.weights.path,
-        bench.template.tokenizer,
-        dtype=settings.dtype,
-        device=settings.device,
-        threads=settings.threads,
-        pack_tokens=settings.pack_tokens,
-    )
+    model: Model = backend.from_config(bench.weights.path, bench.template.tokenizer, settings, log_dir)
+    if bench.config.measure == "latency":
+        try:
+            model.check_cache(bench.config.latency.cache)
+        except ModelError:
+            model.close()
+            raise
     return model
+
+
+def _context(model: ModelConfig, folder: Path) -> int | None:
+    """Tokens of prompt and reply that fit the model; None where its folder does not say."""
+    if model.engine is not None and model.engine.max_model_len is not None:
+        return model.engine.max_model_len
+    try:
+        own = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    most = own.get("max_position_embeddings")
+    return most if isinstance(most, int) else None
 
 
 def _decodings(config: RunConfig, folder: Path) -> dict[str, Decoding]:

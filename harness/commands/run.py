@@ -14,7 +14,7 @@ from harness.config import RunConfig
 from harness.models.base import Model
 from harness.runlog import RunLog, finalize, provenance, read_manifest, run_folder, update_manifest
 from harness.runlog.files import disk_error
-from harness.runner import Setting, Tally, run_all
+from harness.runner import Alone, Setting, Tally, run_all
 from harness.scorers import score_record
 
 
@@ -64,8 +64,9 @@ def _tell_left_out(config: RunConfig) -> None:
 
 def _compute(bench: Bench, log: RunLog) -> None:
     started = datetime.now(UTC).isoformat()
-    model = load_model(bench)
-    alone = bench.config.measure == "latency"
+    model = load_model(bench, log.run_dir)
+    latency = bench.config.latency
+    alone = Alone(latency.cache, latency.warmups) if bench.config.measure == "latency" else None
     try:
         before = model.computed_tokens
         with console.cells() as progress:
@@ -91,7 +92,12 @@ def _note_session(run_dir: Path, model: Model, tally: Tally, started: str, compu
     summed = ("cells", "seconds", "prompt_tokens", "computed_tokens", "new_tokens")
     throughput = {key: sum(each[key] for each in sessions) for key in summed}
     update_manifest(
-        run_dir, sessions=sessions, throughput=throughput, engine=model.facts, ended=session["ended"]
+        run_dir,
+        sessions=sessions,
+        throughput=throughput,
+        engine=model.facts,
+        ledger={"block_size": model.cache_block},
+        ended=session["ended"],
     )
 
 
@@ -141,7 +147,7 @@ def _publish(bench: Bench, folder: Path) -> None:
         folder,
         cell_order=bench.preflight.cell_order,
         measure=bench.config.measure,
-        cache_state="cold" if latency else "shared",
+        cache_state=bench.config.latency.cache if latency else "shared",
     )
     publish_report(folder)
 

@@ -19,6 +19,7 @@ from transformers import (
 )
 
 from harness.models.forward import Engine, KeyValues
+from harness.parsing import first_answer_piece
 from harness.types import Decoding, ModelOutput, ModelUsage, Request, Timing
 
 
@@ -31,8 +32,8 @@ class Row:
     past: KeyValues
     tokens: list[int] = field(default_factory=list)
     finish: str = ""
-    first_token: float | None = None
-    last_token: float | None = None
+    times: list[float] = field(default_factory=list)
+    """Seconds to each token, of a timed row."""
 
 
 class Decoder:
@@ -98,25 +99,46 @@ class Decoder:
             token = int(scores[0].argmax())
         row.tokens.append(token)
         if clock is not None:
-            row.last_token = perf_counter() - clock
-            row.first_token = row.first_token or row.last_token
-        if token in self.stop_ids:
+            row.times.append(perf_counter() - clock)
+        if token in self.stop_ids or self._at_stop_text(row):
             row.finish = "stop"
         elif len(row.tokens) >= row.request.decoding.max_new_tokens:
             row.finish = "length"
 
     def _output(self, row: Row, fresh: Mapping[str, int], started: str, clock: float | None) -> ModelOutput:
-        tokens = row.tokens[:-1] if row.finish == "stop" else row.tokens
-        text = self._tokenizer.decode(tokens, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        ended = row.finish == "stop" and row.tokens[-1] in self.stop_ids
+        tokens = row.tokens[:-1] if ended else row.tokens  # the end token is no part of the text
+        text = self._text(tokens)
         prompt_tokens = len(row.request.prompt.ids)
         usage = ModelUsage(
             prompt_tokens=prompt_tokens,
             completion_tokens=len(row.tokens),
             cached_tokens=prompt_tokens - fresh[row.request.cell_id],
         )
-        timing = Timing(started_at=started, total=row.last_token, first_token=row.first_token)
+        timing = Timing(started_at=started)
+        if row.times:
+            pieces = [self._text([token]) for token in tokens]
+            answer = first_answer_piece(pieces, think_open=row.request.prompt.think_open)
+            timing = Timing(
+                started_at=started,
+                total=row.times[-1],
+                first_token=row.times[0],
+                first_answer_token=None if answer is None else row.times[answer],
+            )
         finish = "stop" if row.finish == "stop" else "length"
         return ModelOutput(text, tuple(row.tokens), finish, usage, timing)  # type: ignore[arg-type]
+
+
+    def _at_stop_text(self, row: Row) -> bool:
+        """Does the reply hold its stop text now? Only its last tokens can have brought that about."""
+        stop = row.request.stop_text
+        return bool(stop) and stop in self._text(row.tokens[-len(stop) - 4 :])
+
+    def _text(self, tokens: Sequence[int]) -> str:
+        text: str = self._tokenizer.decode(
+            list(tokens), skip_special_tokens=False, clean_up_tokenization_spaces=False
+        )
+        return text
 
 
 def _padded(branches: Sequence[KeyValues]) -> tuple[KeyValues, list[int]]:

@@ -10,14 +10,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, Self
 
 import torch
 
+from harness.config import ModelConfig
+from harness.errors import ModelError
 from harness.models.decode import Decoder, Row
 from harness.models.forward import Engine, memory_guard
 from harness.models.prefix_tree import ROOT, PrefixTree, Step, common_prefix
-from harness.types import ModelOutput, ModelUsage, Request, Timing
+from harness.types import CacheState, ModelOutput, ModelUsage, Request, Timing
 
 Nodes = tuple[int, ...]
 
@@ -43,6 +45,30 @@ class TransformersModel:
         self._pack_tokens = pack_tokens
         self._trunk: tuple[int, ...] = ()
         self.computed_tokens = 0
+
+    @classmethod
+    def from_config(cls, path: Path, tokenizer: Any, settings: ModelConfig, log_dir: Path) -> Self:
+        """Raises ModelError when the model cannot be loaded."""
+        return cls(
+            path,
+            tokenizer,
+            dtype=settings.dtype,
+            device=settings.device,
+            threads=settings.threads,
+            pack_tokens=settings.pack_tokens,
+        )
+
+    @property
+    def cache_block(self) -> int | None:
+        """None: the prefix tree shares every token and knows no blocks."""
+        return None
+
+    def check_cache(self, cache: CacheState) -> None:
+        if cache == "natural":
+            raise ModelError(
+                "latency.cache=natural: the transformers backend keeps nothing from one lone request to the next; "
+                "set latency.cache=cold or warm, or choose a vLLM model"
+            )
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -163,17 +189,23 @@ class TransformersModel:
 
     # -- one at a time -------------------------------------------------------------------------------
 
-    def run_alone(self, request: Request) -> ModelOutput:
-        started, clock = datetime.now(UTC).isoformat(), perf_counter()
+    def run_alone(self, request: Request, cache: CacheState = "cold", shared: int = 0) -> ModelOutput:
+        self.check_cache(cache)
+        ids = request.prompt.ids
+        there = min(shared, len(ids) - 1) if cache == "warm" else 0
         trunk, self._trunk = self._trunk, ()
         try:
             with memory_guard():
                 self._engine.rewind(0)
-                logits = self._engine.extend(request.prompt.ids)
-                row = Row(request, logits[-1].float(), self._engine.branch(len(request.prompt.ids), []))
-                fresh = {request.cell_id: len(request.prompt.ids)}
-                ((_, output),) = self._decoder.decode([row], fresh, started, clock=clock)
-            self.computed_tokens += len(request.prompt.ids)
+                if there:
+                    self._engine.extend(ids[:there])
+                started, clock = datetime.now(UTC).isoformat(), perf_counter()
+                logits = self._engine.extend(ids[there:])
+                row = Row(request, logits[-1].float(), self._engine.branch(len(ids), []))
+                ((_, output),) = self._decoder.decode(
+                    [row], {request.cell_id: len(ids) - there}, started, clock=clock
+                )
+            self.computed_tokens += len(ids)
             return output
         finally:
             self.share_prefix(trunk)

@@ -27,11 +27,19 @@ from harness.parsing.thinking import (
     ThinkingCount,
     count_thinking,
     count_thinking_pieces,
+    first_answer_piece,
     split_thinking,
 )
 from harness.types import ParsedReply, ParseStatus
 
-__all__ = ["Delimiter", "ThinkingCount", "count_thinking", "count_thinking_pieces", "parse_reply"]
+__all__ = [
+    "Delimiter",
+    "ThinkingCount",
+    "count_thinking",
+    "count_thinking_pieces",
+    "first_answer_piece",
+    "parse_reply",
+]
 
 _SPECIAL = re.compile(r"<\|[A-Za-z0-9_]{1,40}\|>|</s>")
 

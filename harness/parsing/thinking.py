@@ -195,3 +195,34 @@ def count_thinking_pieces(pieces: Sequence[str], *, think_open: bool, finish_rea
         spans[int(mark.group() == CLOSE)].append((start, max(end, start)))
         taken = max(end, start)
     return _count(spans, len(pieces), think_open, finish_reason)
+
+
+def first_answer_piece(pieces: Sequence[str], *, think_open: bool) -> int | None:
+    """Number of the first token whose text holds something of the answer: not blank, outside the thinking
+    and no part of its delimiters; None where the reply never gets that far. `pieces[i]` is the text of token i."""
+    text = "".join(pieces)
+    answer = _outside(text, think_open)
+    if answer is None:
+        return None
+    seen = 0
+    for number, piece in enumerate(pieces):
+        seen += len(piece)
+        if seen > answer:
+            return number
+    return None
+
+
+def _outside(text: str, think_open: bool) -> int | None:
+    """Position of the first character of the answer that is not blank."""
+    lead = len(text) - len(text.lstrip())
+
+    def find(closing: bool, start: int) -> tuple[int, int] | None:
+        mark = CLOSE if closing else OPEN
+        at = text.find(mark, start + lead) - lead
+        return None if at < 0 else (at, at + len(mark))
+
+    for start, end in _walk(find, len(text) - lead, think_open).outside:
+        part = text[lead + start : lead + end].replace(CLOSE, " " * len(CLOSE))
+        if part.strip():
+            return lead + start + len(part) - len(part.lstrip())
+    return None
