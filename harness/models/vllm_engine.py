@@ -105,8 +105,7 @@ class VllmModel:
                 if refusal is not None:
                     yield request.cell_id, _refused(request, refusal, started)
             while self._flying:
-                for cell_id, output in self._advance(started, clock=None):
-                    yield cell_id, output
+                yield from self._advance(started, clock=None)
         finally:
             self._abort()
 
@@ -332,5 +331,3 @@ def _boundary() -> Iterator[None]:
             f"out of memory ({' '.join(str(error).split())[:200]}): lower model.engine.max_num_seqs or "
             "model.batch_clusters"
         ) from error
-
-

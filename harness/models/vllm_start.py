@@ -12,7 +12,6 @@ from typing import Any
 from harness.config import EngineConfig, ModelConfig
 from harness.errors import ModelError
 
-
 CAUSES: tuple[tuple[tuple[str, ...], str], ...] = (
     (
         ("larger than the available kv cache", "no available memory for the cache", "kv cache is needed",
@@ -37,7 +36,10 @@ CAUSES: tuple[tuple[tuple[str, ...], str], ...] = (
         "the model cannot be split that way: set model.engine.tensor_parallel_size to the number of GPUs, a divisor of "
         "its attention heads",
     ),
-    (("block_size", "block size"), "this device does not take that block: set model.engine.block_size=32 (a CPU takes multiples of 32)"),
+    (
+        ("block_size", "block size"),
+        "this device does not take that block: set model.engine.block_size=32 (a CPU takes multiples of 32)",
+    ),
     (("quantization",), "set model.engine.quantization to what the weights hold, or remove it"),
     (("architectures", "not supported for now", "no module or parameter named"),
      "vLLM does not know this model: choose another model.path or model.hub"),
@@ -58,32 +60,36 @@ def start(path: str | Path, settings: ModelConfig) -> Any:
             f"model._target_={settings.target}: vLLM cannot be imported here ({error}); `make ablate` on a GPU and "
             "`make test-vllm` on a CPU make an environment that has it (.venv-vllm)"
         ) from error
-    on_cpu = bool(current_platform.is_cpu())
-    dtype = settings.dtype if settings.dtype != "auto" else "float32" if on_cpu else "bfloat16"
-    given = {
-        "max_model_len": engine.max_model_len,
-        "max_num_seqs": engine.max_num_seqs,
-        "max_num_batched_tokens": engine.max_num_batched_tokens,
-        "block_size": engine.block_size,
-        "gpu_memory_utilization": None if on_cpu else engine.gpu_memory_utilization,
-        "quantization": engine.quantization,
-        "kv_cache_dtype": engine.kv_cache_dtype,
-        "enforce_eager": engine.enforce_eager,
-    }
-    if on_cpu:
-        given |= whole_prompts(engine)
     try:
         arguments = EngineArgs(
-            model=str(path),
-            dtype=dtype,
-            tensor_parallel_size=engine.tensor_parallel_size,
-            enable_prefix_caching=True,
-            seed=engine.seed,
-            **{key: value for key, value in given.items() if value is not None},
+            model=str(path), **engine_arguments(settings, on_cpu=bool(current_platform.is_cpu()))
         )
         return LLMEngine.from_engine_args(arguments)
     except (ValueError, RuntimeError, OSError, KeyError, AssertionError, MemoryError, ImportError) as error:
         raise ModelError(f"{path}: vLLM does not start: {explain(error)}") from error
+
+
+def engine_arguments(settings: ModelConfig, *, on_cpu: bool) -> dict[str, Any]:
+    """vLLM's own names for what the configuration states; what it leaves open is left out."""
+    engine = settings.engine or EngineConfig()
+    automatic = "float32" if on_cpu else "bfloat16"
+    given: dict[str, Any] = {
+        "dtype": automatic if settings.dtype == "auto" else settings.dtype,
+        "max_model_len": engine.max_model_len,
+        "max_num_seqs": engine.max_num_seqs,
+        "max_num_batched_tokens": engine.max_num_batched_tokens,
+        "block_size": engine.block_size,
+        "tensor_parallel_size": engine.tensor_parallel_size,
+        "gpu_memory_utilization": None if on_cpu else engine.gpu_memory_utilization,
+        "quantization": engine.quantization,
+        "kv_cache_dtype": engine.kv_cache_dtype,
+        "enforce_eager": engine.enforce_eager,
+        "enable_prefix_caching": True,
+        "seed": engine.seed,
+    }
+    if on_cpu:
+        given |= whole_prompts(engine)
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def whole_prompts(engine: EngineConfig) -> dict[str, Any]:
@@ -105,7 +111,9 @@ def explain(error: BaseException) -> str:
     for needles, remedy in CAUSES:
         if any(needle in text for needle in needles):
             return f"{remedy} ({chain[0][:200]})"
-    return f"{chain[0][:300] or type(error).__name__}; check model.engine.*, or run with VLLM_LOGGING_LEVEL=INFO"
+    return (
+        f"{chain[0][:300] or type(error).__name__}; check model.engine.*, or run with VLLM_LOGGING_LEVEL=INFO"
+    )
 
 
 def _environment(engine: EngineConfig, threads: int | None) -> None:
