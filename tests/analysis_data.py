@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from harness.analysis.frames import load
+from harness.analysis.frames import SIDES, load
 from harness.analysis.tables import build_tables
 
 ARMS = (
@@ -257,6 +257,71 @@ def replies(arm: tuple[str, str, str], side: str, outcomes: list[str]) -> list[d
     return [m(**f) if m is failed else m(o, **f) for m, o, f in zip(make, outcomes, fields, strict=True)]
 
 
+def tables_of(folder: Path, cells: list[dict[str, Any]], **options: Any) -> dict[str, Any]:
+    """The tables of a run folder made of these cells."""
+    return build_tables(load(write_run(folder, cells, **options)))
+
+
+def sweep(
+    series: str,
+    xs: Sequence[int],
+    arms: Sequence[tuple[str, str, str]] = (CONTROL, PLACEBO, BAR),
+    clusters: int = 8,
+    seed: int = 0,
+    slope: Mapping[str, float] | None = None,
+    noise: float = 0.3,
+) -> list[dict[str, Any]]:
+    """Cells of a series over length, `choose` and `act` on both sides at every x.
+
+    Sensitivity starts at SENSITIVITY and moves by `slope` logits per x (filler: per 1,000 tokens); thinking
+    starts at 20 tokens and grows by 2 per x.
+    """
+    rng = np.random.default_rng(seed)
+    made: list[dict[str, Any]] = []
+    for c in range(clusters):
+        base = rng.normal(0, 0.5)
+        for name, bar, placement in arms:
+            tilt = (slope or {}).get(name, 0.0) + rng.normal(0, noise / 10)
+            for x in xs:
+                at = x / 1000 if series == "filler" else float(x)
+                for side in SIDES:
+                    where = point_fields(series, (name, bar, placement), c, x, side)
+                    sign = 1 if side == "due" else -1
+                    logit = base + sign * (SENSITIVITY[name] + tilt * at) / 2 + rng.normal(0, noise)
+                    made.append(chosen(float(logit), **where))
+                    outcome = str(rng.choice(FORBIDDEN[:4] if side == "forbidden" else DUE[:4]))
+                    thought = {"output.usage.reasoning_tokens": int(20 + 2 * at + rng.integers(0, 9)),
+                               "output.usage.reasoning_counted_by": "token_ids"}  # fmt: skip
+                    made.append(acted(outcome, **where, **thought))
+    return made
+
+
+def point_fields(series: str, arm: tuple[str, str, str], cluster: int, x: int, side: str) -> dict[str, Any]:
+    """Fields of a cell at one x of a series over length; a prior call is 50 tokens of prompt."""
+    name, bar, placement = arm
+    context = 800 + 3 * cluster + (x if series == "filler" else 50 * x)
+    calls = {"filler_tokens": x} if series == "filler" else {"prior_calls": x, "limit": x + (side == "due")}
+    return calls | {
+        "series": series, "condition": name, "bar": bar, "placement": placement, "side": side,
+        "cluster": f"{series}/c{cluster:02d}", "sample_id": f"{series}/c{cluster:02d}/x{x}/{side}",
+        "bar_tokens": BAR_TOKENS[bar], "output.usage.prompt_tokens": context + BAR_TOKENS[bar],
+    }  # fmt: skip
+
+
+def seconds(cells: Iterable[Mapping[str, Any]], state: str = "cold") -> list[dict[str, Any]]:
+    """Timings of the `act` cells as a latency run writes them: 1 s per 1,000 prompt tokens, 20 ms a token."""
+    made = []
+    for one in cells:
+        if one["probe"] == "act" and one["output.finish_reason"] != "error":
+            first = one["output.usage.prompt_tokens"] / 1000
+            thought = one["output.usage.reasoning_tokens"] or 0
+            made.append({
+                "cell_id": one["cell_id"], "total": first + 0.02 * 60, "first_token": first,
+                "first_answer_token": first + 0.02 * thought, "measure": "latency", "cache_state": state,
+            })  # fmt: skip
+    return made
+
+
 ROBUST: dict[str, list[dict[str, Any]]] = {
     "empty run": [],
     "one cluster": rows(1),
@@ -266,6 +331,13 @@ ROBUST: dict[str, list[dict[str, Any]]] = {
     "no placebo": [c for c in rows(3) if c["bar"] != "placebo"],
     "one side": [c for c in rows(3) if c["side"] == "due"],
     "curve only": [c for c in rows(3) if c["series"] != "matched"],
+    "length only": sweep("filler", (0, 1000), clusters=2),
+    "one length": sweep("moved_limit", (3,), clusters=2),
+    "length of one side": [c for c in sweep("filler", (0, 1000), clusters=2) if c["side"] == "due"],
+    "length all failed": [
+        c | {"output.finish_reason": "error", "output.error": "boom"}
+        for c in sweep("filler", (0, 1000), clusters=2)
+    ],
     "all failed": [
         failed(
             **{
@@ -279,8 +351,3 @@ ROBUST: dict[str, list[dict[str, Any]]] = {
         cell(probe=p, sample_id=f"{p}{i}", cluster=f"c{i}") for p in ("act", "choose") for i in range(3)
     ],
 }
-
-
-def tables_of(folder: Path, cells: list[dict[str, Any]], **options: Any) -> dict[str, Any]:
-    """The tables of a run folder made of these cells."""
-    return build_tables(load(write_run(folder, cells, **options)))

@@ -145,11 +145,12 @@ def _tested(d: "pd.Series[float]", found: st.Estimate) -> Row:
     return {
         "clusters": found.n, "estimate": found.value, "low": found.low, "high": found.high,
         "boot_low": boot_low, "boot_high": boot_high, "p": st.sign_flip_p(d), "sd": found.sd,
-        "mde": st.minimum_detectable(found.sd, found.n), "note": _few(found.n, 1),
+        "mde": st.minimum_detectable(found.sd, found.n), "note": few_note(found.n, 1),
     }  # fmt: skip
 
 
-def _few(clusters: int, tests: int) -> str:
+def few_note(clusters: int, tests: int) -> str:
+    """What too few clusters do to the permutation test; empty where there are enough."""
     needed, smallest = st.clusters_needed(tests), st.smallest_p(clusters)
     if clusters >= needed or smallest is None:
         return "" if smallest is not None else "no pair"
@@ -163,4 +164,4 @@ def _correct(rows: list[Row]) -> None:
     tests = sum(p is not None for p in adjusted)
     for row, p in zip(family, adjusted, strict=True):
         row["p_holm"] = p
-        row["note"] = _few(int(str(row["clusters"])), tests)
+        row["note"] = few_note(int(str(row["clusters"])), tests)

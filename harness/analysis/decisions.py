@@ -40,7 +40,8 @@ CHOOSE_COLUMNS: dict[str, int | None] = {
     "sensitivity_low": 3, "sensitivity_high": 3, "sensitivity_boot_low": 3, "sensitivity_boot_high": 3,
     "bias": 3, "bias_low": 3, "bias_high": 3, "bias_boot_low": 3, "bias_boot_high": 3, "delta_p": 4,
     "delta_p_low": 4, "delta_p_high": 4, "auc_within": 3, "auc_within_low": 3, "auc_within_high": 3,
-    "auc_pooled": 3,
+    "auc_pooled": 3, "thoughts": 1, "thoughts_cut_share": 4, "thought_tau": 0, "thought_tokens": 1,
+    "thought_tokens_low": 1, "thought_tokens_high": 1, "thought_sd": 4,
 }  # fmt: skip
 
 
@@ -234,7 +235,7 @@ def choose(run: RunData) -> Table:
             "sides together. Brackets: 95 % t intervals over clusters; the CSV has bootstrap intervals and "
             "raw probabilities beside them. AUC within compares due with forbidden inside each cluster, "
             "AUC pooled across all cells; 0.5 is chance. "
-            "Log-odds are clipped at ± 12."
+            "Log-odds are clipped at ± 12." + (_OF_THOUGHTS if (cells["thoughts"] > 0).any() else "")
         ),
         columns=CHOOSE_COLUMNS,
         shown=(
@@ -246,12 +247,23 @@ def choose(run: RunData) -> Table:
             Shown("ΔP", ("delta_p", "delta_p_low", "delta_p_high")),
             Shown("AUC within", ("auc_within", "auc_within_low", "auc_within_high")),
             Shown("AUC pooled", ("auc_pooled",)), Shown("mass of all choices", ("choice_mass",)),
-            Shown("excluded", ("excluded",)),
+            Shown("excluded", ("excluded",)), Shown("thoughts a cell", ("thoughts",), rare=True),
+            Shown("cut", ("thoughts_cut_share",), rare=True), Shown("τ", ("thought_tau",), rare=True),
+            Shown("tokens a thought", ("thought_tokens", "thought_tokens_low", "thought_tokens_high"), rare=True),
+            Shown("spread of P(call) over thoughts", ("thought_sd",), rare=True),
         ),
         data=frame(CHOOSE_COLUMNS, rows),
         absent="the run has no cells of probe `choose` on matched pairs.",
         notes=missing_note(cells, run.arms),
     )  # fmt: skip
+
+
+_OF_THOUGHTS = (
+    " The model thought first: P(call) is the mean over the thoughts drawn for a cell. `cut`: share of thoughts "
+    "without an end of their own, closed by rule. Tokens a thought: mean restricted to the limit τ, a cut one "
+    "counting as τ. The spread is the standard deviation of P(call) over the thoughts of one cell, averaged over "
+    "cells."
+)
 
 
 def _choose_row(cells: pd.DataFrame, clusters: pd.DataFrame, arm: Arm) -> Row:
@@ -274,7 +286,19 @@ def _choose_row(cells: pd.DataFrame, clusters: pd.DataFrame, arm: Arm) -> Row:
         boot = st.bootstrap_interval(mine[measure]) or (None, None)
         row[f"{measure}_boot_low"], row[f"{measure}_boot_high"] = boot
     row |= spread("delta_p", st.difference_interval(mine["delta_p"]))
-    return row | _auc(used)
+    return row | _auc(used) | _thoughts(used)
+
+
+def _thoughts(used: pd.DataFrame) -> Row:
+    """What was thought before the choices; nothing where no thoughts were drawn."""
+    drawn = used[used["thoughts"] > 0]
+    if drawn.empty:
+        return {}
+    return {
+        "thoughts": float(drawn["thoughts"].mean()), "thought_tau": float(drawn["tau"].min()),
+        "thoughts_cut_share": float(drawn["thoughts_cut"].sum() / drawn["thoughts"].sum()),
+        "thought_sd": float(drawn["thought_sd"].mean()),
+    } | spread("thought_tokens", st.t_interval(drawn.groupby("cluster")["thought_tokens"].mean()))  # fmt: skip
 
 
 def _auc(used: pd.DataFrame) -> Row:

@@ -1,33 +1,43 @@
 """Figures of a run as PNG (300 dpi) and SVG, 89 mm wide, with deterministic bytes.
 
-Knows the tables' data frames and how to draw them; computes no statistic. Uses Figure objects on the Agg
-canvas and a local rc context, never pyplot's global state. Colours are Okabe & Ito's (colour-blind safe), and
-every arm has its own marker and line style as well.
+Knows the tables' data frames and how to draw them; computes no statistic. What all figures share is in
+`drawing`, the figures over length are in `length_figures`.
 """
 
-import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
 import pandas as pd
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from harness.analysis.drawing import (
+    BLACK,
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PINK,
+    RC,
+    SKY,
+    VERMILION,
+    YELLOW,
+    Tables,
+    arm_style,
+    n_text,
+    panels,
+    point,
+    records,
+    rows_axis,
+    save,
+    wrapped,
+)
 from harness.analysis.frames import Arm
-from harness.analysis.table import Table
+from harness.analysis.length_figures import FIGURES, length
 
-WIDTH = 89 / 25.4
-"""One column of a two-column page, in inches."""
-BLACK, GREY = "#000000", "#666666"
-BLUE, VERMILION, GREEN, ORANGE = "#0072B2", "#D55E00", "#009E73", "#E69F00"
-SKY, PINK, YELLOW = "#56B4E9", "#CC79A7", "#F0E442"
-ARM_STYLES = (
-    (BLACK, "o", "-"), (ORANGE, "s", "--"), (PINK, "^", ":"), (BLUE, "D", "-"), (GREEN, "v", "--"),
-    (VERMILION, "P", "-"), (SKY, "X", "-."), (GREY, "*", ":"),
-)  # fmt: skip
 SIDE_STYLES = {
     "due": (BLUE, "o", True, "call is due"),
     "forbidden": (VERMILION, "s", False, "call is forbidden"),
@@ -39,17 +49,8 @@ OUTCOME_STYLES: dict[str, tuple[str, str]] = {
     "truncated": ("#BBBBBB", ""),
 }  # fmt: skip
 """Drawing order, colour and hatch. `provider_error` is no answer and is written beside n instead."""
-RC: dict[str, Any] = {
-    "font.size": 7, "axes.titlesize": 7.5, "axes.labelsize": 7, "xtick.labelsize": 7, "ytick.labelsize": 7,
-    "legend.fontsize": 7, "font.family": "DejaVu Sans", "axes.linewidth": 0.6, "lines.linewidth": 1.1,
-    "lines.markersize": 4, "hatch.linewidth": 0.5, "axes.spines.top": False, "axes.spines.right": False,
-    "svg.hashsalt": "tailgauge", "svg.fonttype": "path", "xtick.major.width": 0.6, "ytick.major.width": 0.6,
-    "legend.frameon": False, "axes.titlelocation": "left",
-}  # fmt: skip
 ROW = 0.19
 """Height of one row of a dot plot, in inches."""
-
-Tables = Mapping[str, Table]
 
 
 def build_figures(tables: Tables, arms: Sequence[Arm], folder: Path) -> list[Path]:
@@ -58,72 +59,15 @@ def build_figures(tables: Tables, arms: Sequence[Arm], folder: Path) -> list[Pat
     drawn: tuple[tuple[str, Callable[[Tables, Sequence[Arm]], Figure | None]], ...] = (
         ("both_sides", both_sides), ("sensitivity", sensitivity), ("prior_calls", prior_calls),
         ("tokens", tokens),
+        *((f"length_{series}", partial(length, series)) for series in FIGURES),
     )  # fmt: skip
     paths: list[Path] = []
     with mpl.rc_context(RC):
         for name, draw in drawn:
             figure = draw(tables, arms)
             if figure is not None:
-                paths += _save(figure, folder / name)
+                paths += save(figure, folder / name)
     return paths
-
-
-def _save(figure: Figure, stem: Path) -> list[Path]:
-    """Write PNG and SVG without dates, so that equal data give equal bytes."""
-    FigureCanvasAgg(figure)
-    figure.draw_without_rendering()
-    figure.set_layout_engine("none")  # laid out once: both formats alike, and half the time
-    paths = []
-    for suffix, metadata in (("png", {"Software": None}), ("svg", {"Date": None, "Creator": "tailgauge"})):
-        buffer = io.BytesIO()
-        figure.savefig(buffer, format=suffix, dpi=300, metadata=metadata)
-        path = stem.with_suffix(f".{suffix}")
-        path.write_bytes(buffer.getvalue())
-        paths.append(path)
-    return paths
-
-
-def _panels(heights: Sequence[float]) -> tuple[Figure, list[Any]]:
-    figure = Figure(figsize=(WIDTH, sum(heights)), layout="constrained")
-    grid = figure.subplots(len(heights), 1, height_ratios=list(heights), squeeze=False)
-    return figure, list(grid[:, 0])
-
-
-def _point(
-    axis: Any, row: Mapping[str, Any], keys: tuple[str, str, str], y: float, style: Mapping[str, Any]
-) -> None:
-    """One estimate with its interval; a missing interval leaves the bare marker."""
-    value, low, high = (row[key] for key in keys)
-    if pd.isna(value):
-        return
-    bars = None if pd.isna(low) or pd.isna(high) else [[max(value - low, 0.0)], [max(high - value, 0.0)]]
-    form = {"elinewidth": 0.9, "capsize": 1.8, "linestyle": "none", **style}
-    axis.errorbar([value], [y], xerr=bars, **form)
-
-
-def _records(rows: pd.DataFrame) -> list[dict[str, Any]]:
-    return [{str(key): value for key, value in row.items()} for row in rows.to_dict("records")]
-
-
-def _rows_axis(axis: Any, labels: Sequence[str]) -> None:
-    axis.set_yticks(range(len(labels)), labels=list(labels))
-    axis.set_ylim(len(labels) - 0.4, -0.6)
-    axis.tick_params(axis="y", length=0)
-    axis.grid(axis="x", color="#DDDDDD", linewidth=0.5)
-    axis.set_axisbelow(True)
-
-
-def _n_text(values: "pd.Series[Any]", unit: str) -> str:
-    low, high = int(values.min()), int(values.max())
-    return f"n = {low} {unit}" if low == high else f"n = {low}–{high} {unit}"
-
-
-def _wrapped(name: str) -> str:
-    return name.replace("_", " ")
-
-
-def _arm_style(arms: Sequence[Arm], name: str) -> tuple[str, str, str]:
-    return ARM_STYLES[[arm.name for arm in arms].index(name) % len(ARM_STYLES)]
 
 
 def both_sides(tables: Tables, arms: Sequence[Arm]) -> Figure | None:
@@ -134,7 +78,7 @@ def both_sides(tables: Tables, arms: Sequence[Arm]) -> Figure | None:
     )
     if not heights:
         return None
-    figure, axes = _panels(heights)
+    figure, axes = panels(heights)
     if len(chosen):
         _draw_sides(axes[0], chosen)
     if len(ended):
@@ -144,17 +88,17 @@ def both_sides(tables: Tables, arms: Sequence[Arm]) -> Figure | None:
 
 def _draw_sides(axis: Any, chosen: pd.DataFrame) -> None:
     for side, (color, marker, filled, label) in SIDE_STYLES.items():
-        for y, row in enumerate(_records(chosen)):
+        for y, row in enumerate(records(chosen)):
             keys = (f"p_{side}", f"p_{side}_low", f"p_{side}_high")
             shift = -0.15 if side == "due" else 0.15
             style = {"color": color, "marker": marker, "markerfacecolor": color if filled else "white"}
-            _point(axis, row, keys, y + shift, style)
+            point(axis, row, keys, y + shift, style)
         axis.plot([], [], linestyle="none", color=color, marker=marker, label=label,
                   markerfacecolor=color if filled else "white")  # fmt: skip
-    _rows_axis(axis, [_wrapped(name) for name in chosen["condition"]])
+    rows_axis(axis, [wrapped(name) for name in chosen["condition"]])
     axis.set_xlim(-0.02, 1.02)
     axis.set_xlabel("probability of the asked-for call (95 % interval)")
-    axis.set_title(f"forced choice, {_n_text(chosen['clusters'], 'clusters')}")
+    axis.set_title(f"forced choice, {n_text(chosen['clusters'], 'clusters')}")
     axis.figure.legend(
         *axis.get_legend_handles_labels(), loc="outside upper right", ncols=2, handletextpad=0.2
     )
@@ -163,7 +107,7 @@ def _draw_sides(axis: Any, chosen: pd.DataFrame) -> None:
 def _draw_outcomes(axis: Any, ended: pd.DataFrame) -> None:
     """Shares of the answered cells; the class that keeps the rule comes first and carries its interval."""
     groups = list(dict.fromkeys(zip(ended["condition"], ended["side"], strict=True)))
-    cells = {(r["condition"], r["side"], r["outcome"]): r for r in _records(ended)}
+    cells = {(r["condition"], r["side"], r["outcome"]): r for r in records(ended)}
     left = [0.0] * len(groups)
     for outcome in OUTCOME_STYLES:
         rates = [cells[c, s, outcome]["rate"] for c, s in groups]
@@ -172,16 +116,16 @@ def _draw_outcomes(axis: Any, ended: pd.DataFrame) -> None:
             continue
         color, hatch = OUTCOME_STYLES[outcome]
         style = {"color": color, "hatch": hatch, "edgecolor": "white", "linewidth": 0.4}
-        axis.barh(range(len(groups)), shares, left=left, height=0.72, label=_wrapped(outcome), **style)
+        axis.barh(range(len(groups)), shares, left=left, height=0.72, label=wrapped(outcome), **style)
         left = [a + b for a, b in zip(left, shares, strict=True)]
     for y, (c, s) in enumerate(groups):
         first = cells[c, s, "compliant" if s == "forbidden" else "correct_action"]
         for color, width in (("white", 2.4), (BLACK, 0.9)):  # white under black: legible on every colour
             style = {"color": color, "marker": "", "elinewidth": width, "capthick": width}
-            _point(axis, first, ("rate", "low", "high"), y, style)
+            point(axis, first, ("rate", "low", "high"), y, style)
         lost = cells[c, s, "provider_error"]["count"]
         axis.text(1.01, y, f"n={first['n']}" + (f" (+{lost})" if lost else ""), va="center", ha="left")
-    _rows_axis(axis, [f"{_wrapped(c)}, {s}" for c, s in groups])
+    rows_axis(axis, [f"{wrapped(c)}, {s}" for c, s in groups])
     axis.grid(visible=False)
     axis.set_xlim(0, 1.0)
     axis.set_xlabel("share of replies\n(95 % interval: compliant, correct action)")
@@ -205,17 +149,17 @@ def sensitivity(tables: Tables, arms: Sequence[Arm]) -> Figure | None:
         & found["kind"].isin(["bar - placebo", "bar - control"])
     ]
     heights = [len(chosen) * ROW + 0.8] + ([len(found) * 0.29 + 0.75] if len(found) else [])
-    figure, axes = _panels(heights)
+    figure, axes = panels(heights)
     marks = (("sensitivity", BLUE, "o", BLUE), ("bias", GREY, "s", "white"))
     for shift, (name, color, marker, face) in zip((-0.15, 0.15), marks, strict=True):
         style = {"color": color, "marker": marker, "markerfacecolor": face}
-        for y, row in enumerate(_records(chosen)):
-            _point(axes[0], row, (name, f"{name}_low", f"{name}_high"), y + shift, style)
+        for y, row in enumerate(records(chosen)):
+            point(axes[0], row, (name, f"{name}_low", f"{name}_high"), y + shift, style)
         axes[0].plot([], [], linestyle="none", label=name, **style)
-    _rows_axis(axes[0], [_wrapped(name) for name in chosen["condition"]])
+    rows_axis(axes[0], [wrapped(name) for name in chosen["condition"]])
     axes[0].axvline(0, color=BLACK, linewidth=0.7)
     axes[0].set_xlabel("log odds (95 % interval)")
-    axes[0].set_title(f"per condition, {_n_text(chosen['clusters'], 'clusters')}")
+    axes[0].set_title(f"per condition, {n_text(chosen['clusters'], 'clusters')}")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper right", ncols=2, handletextpad=0.2)
     if len(found):
         _draw_forest(axes[1], found)
@@ -223,20 +167,20 @@ def sensitivity(tables: Tables, arms: Sequence[Arm]) -> Figure | None:
 
 
 def _draw_forest(axis: Any, found: pd.DataFrame) -> None:
-    for y, row in enumerate(_records(found)):
+    for y, row in enumerate(records(found)):
         sharp = row["measure"] == "sensitivity"
         confirmatory = row["label"] == "confirmatory"
         color = BLUE if sharp else GREY
         style = {"color": color, "marker": "D" if confirmatory else "o" if sharp else "s",
                  "markerfacecolor": color if confirmatory else "white"}  # fmt: skip
-        _point(axis, row, ("estimate", "low", "high"), y, style)
-    _rows_axis(axis, [f"{_wrapped(r['condition'])}\n− {_wrapped(r['against'])}" for r in _records(found)])
+        point(axis, row, ("estimate", "low", "high"), y, style)
+    rows_axis(axis, [f"{wrapped(r['condition'])}\n− {wrapped(r['against'])}" for r in records(found)])
     split = int((found["measure"] == "sensitivity").sum())
     axis.axhline(split - 0.5, color=GREY, linewidth=0.5)
     axis.plot([], [], linestyle="none", marker="o", color=BLUE, markerfacecolor="white", label="exploratory")
     axis.axvline(0, color=BLACK, linewidth=0.7)
     axis.set_xlabel("difference in log odds (95 % interval)")
-    axis.set_title(f"differences, {_n_text(found['clusters'], 'clusters')}")
+    axis.set_title(f"differences, {n_text(found['clusters'], 'clusters')}")
     axis.plot([], [], "D", color=BLUE, label="confirmatory")
     axis.legend(loc="upper right", bbox_to_anchor=(1.02, -0.02 - 0.55 / (len(found) * 0.3)), borderpad=0)
 
@@ -249,18 +193,18 @@ def prior_calls(tables: Tables, arms: Sequence[Arm]) -> Figure | None:
     data = data[data["probe"] == ("choose" if (data["probe"] == "choose").any() else "act")]
     placements = [p for p in dict.fromkeys(arm.placement for arm in arms) if p != "none" and
                   (data["placement"] == p).any()] or ["none"]  # fmt: skip
-    figure, axes = _panels([1.9] * len(placements))
+    figure, axes = panels([1.9] * len(placements))
     for axis, placement in zip(axes, placements, strict=True):
         here = data[data["placement"].isin([placement, "none"])]
         for name in dict.fromkeys(here["condition"]):
-            _draw_curve(axis, here[here["condition"] == name], name, _arm_style(arms, name))
+            _draw_curve(axis, here[here["condition"] == name], name, arm_style(arms, name))
         _mark_limit(axis, here)
         axis.set_ylim(-0.02, 1.16)
         axis.set_yticks([0, 0.25, 0.5, 0.75, 1])
         axis.set_ylabel("P(call), 95 % interval")
         axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-        where = "" if placement == "none" else f"placement: {_wrapped(placement)}, "
-        axis.set_title(f"{where}{_n_text(here['clusters'], 'clusters')} a point")
+        where = "" if placement == "none" else f"placement: {wrapped(placement)}, "
+        axis.set_title(f"{where}{n_text(here['clusters'], 'clusters')} a point")
     axes[-1].set_xlabel("prior calls to the target")
     entries: dict[str, Any] = {}
     for axis in axes:
@@ -275,7 +219,7 @@ def _draw_curve(axis: Any, rows: pd.DataFrame, name: str, style: tuple[str, str,
     color, marker, line = style
     rows = rows.sort_values("x")
     x, y = rows["x"].astype(float), rows["p_call"].astype(float)
-    axis.plot(x, y, color=color, marker=marker, linestyle=line, label=_wrapped(name))
+    axis.plot(x, y, color=color, marker=marker, linestyle=line, label=wrapped(name))
     axis.fill_between(
         x, rows["low"].astype(float), rows["high"].astype(float), color=color, alpha=0.13, linewidth=0
     )
@@ -304,16 +248,16 @@ def tokens(tables: Tables, arms: Sequence[Arm]) -> Figure | None:
     ]
     replies = data[(data["probe"] != "choose") & data["output"].notna()]
     heights = [len(prompts) * ROW + 0.75] + ([len(replies) * ROW + 0.75] if len(replies) else [])
-    figure, axes = _panels(heights)
+    figure, axes = panels(heights)
     bars = prompts["bar_tokens"].astype(float).fillna(0.0)
     _stack(axes[0], prompts, "prompt", bars, (SKY, ORANGE), ("without the bar", "bar"))
     axes[0].set_xlabel("prompt tokens a cell (95 % interval)")
-    axes[0].set_title(f"prompt, {_n_text(prompts['clusters'], 'clusters')}")
+    axes[0].set_title(f"prompt, {n_text(prompts['clusters'], 'clusters')}")
     if len(replies):
         thought = replies["thinking"].astype(float).fillna(0.0)
         _stack(axes[1], replies, "output", thought, (SKY, PINK), ("answer", "thinking"))
         axes[1].set_xlabel("output tokens a reply (95 % interval)")
-        axes[1].set_title(f"free answers, {_n_text(replies['clusters'], 'clusters')}")
+        axes[1].set_title(f"free answers, {n_text(replies['clusters'], 'clusters')}")
     for axis, place in zip(axes, ("outside upper right", "outside lower right"), strict=False):
         figure.legend(*axis.get_legend_handles_labels(), loc=place, ncols=2, handlelength=1.2)
     return figure
@@ -342,10 +286,10 @@ def _stack(
             edgecolor="white",
             label=names[1],
         )
-    _rows_axis(axis, [_wrapped(name) for name in rows["condition"]])
+    rows_axis(axis, [wrapped(name) for name in rows["condition"]])
     reach = rows[f"{key}_high"].astype(float).fillna(total)
-    for at, row in zip(y, _records(rows), strict=True):
-        _point(axis, row, (key, f"{key}_low", f"{key}_high"), at, {"color": BLACK, "marker": ""})
+    for at, row in zip(y, records(rows), strict=True):
+        point(axis, row, (key, f"{key}_low", f"{key}_high"), at, {"color": BLACK, "marker": ""})
     for at, end, value, share in zip(y, reach, total, part, strict=True):
         note = f"{value:.0f}" + (f" ({share:.0f})" if share else "")
         axis.text(end + 0.02 * float(reach.max()), at, note, va="center")

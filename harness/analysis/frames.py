@@ -14,6 +14,7 @@ from typing import Any, Literal
 import pandas as pd
 from pyarrow import parquet
 
+from harness.analysis.thoughts import LABELS, THOUGHTS, mark_thoughts
 from harness.errors import ReportError
 
 ArmRole = Literal["control", "placebo", "mismatched", "bar"]
@@ -22,12 +23,14 @@ SIDES = ("forbidden", "due")
 _TEXT = (
     "cell_id", "sample_id", "scenario", "cluster", "series", "side", "target", "phrasing", "condition", "bar",
     "placement", "probe", "thinking", "model", "output.finish_reason", "output.error",
-    "output.usage.reasoning_counted_by", "score.outcome", "score.reason", "parsed",
+    "output.usage.reasoning_counted_by", "output.usage.reported_reasoning_field", "score.outcome",
+    "score.reason", "parsed",
 )  # fmt: skip
 _NUMBERS = (
     "prior_calls", "limit", "filler_tokens", "epoch", "bar_tokens", "decoding.max_new_tokens",
     "output.usage.prompt_tokens", "output.usage.completion_tokens", "output.usage.cached_tokens",
-    "output.usage.reasoning_tokens", "score.p_act", "score.p_act_norm", "score.logit_act",
+    "output.usage.predicted_cached_tokens", "output.usage.reasoning_tokens",
+    "output.usage.reported_reasoning_tokens", "score.p_act", "score.p_act_norm", "score.logit_act",
     "score.choice_mass",
 )  # fmt: skip
 _KEYS = ("measure", "cache_state")
@@ -98,15 +101,20 @@ def _manifest(path: Path) -> dict[str, Any]:
 def _parquet(path: Path) -> pd.DataFrame:
     try:
         # Token ids, spans and texts are most of the file and in no table.
-        names = [
-            name
-            for name in parquet.read_schema(path).names
-            if name in (*_TEXT, *_NUMBERS, *_FLAGS, *_TIMES, *_KEYS)
-        ]
-        return pd.read_parquet(path, columns=names)
+        with parquet.ParquetFile(path) as file:
+            leaves = [file.schema.column(i).path for i in range(len(file.schema.names))]
+            frame = file.read(columns=[leaf for leaf in leaves if _wanted(leaf)]).to_pandas()
+        return pd.DataFrame(frame)
     except (OSError, ValueError) as error:  # pyarrow's errors derive from these
         reason = f"{path}: not a readable parquet file ({error}); run the same command again"
         raise ReportError(reason) from error
+
+
+def _wanted(leaf: str) -> bool:
+    """Whether a leaf of the parquet schema is read, such as `side` or `output.thoughts.list.element.cut`."""
+    if leaf.startswith(f"{THOUGHTS}."):
+        return ".token_ids" not in leaf
+    return leaf in (*_TEXT, *_NUMBERS, *_FLAGS, *_TIMES, *_KEYS, *LABELS)
 
 
 def _prepare_cells(raw: pd.DataFrame) -> pd.DataFrame:
@@ -136,6 +144,7 @@ def _prepare_cells(raw: pd.DataFrame) -> pd.DataFrame:
     cells["truncated"] = (outcome == "truncated").astype(bool)
     _mark_decisions(cells)
     _mark_thinking(cells)
+    mark_thoughts(cells, raw)
     return cells.sort_values("cell_id", kind="stable").reset_index(drop=True)
 
 
@@ -162,10 +171,21 @@ def _mark_decisions(cells: pd.DataFrame) -> None:
 
 
 def _mark_thinking(cells: pd.DataFrame) -> None:
-    """Add what was odd about a reply's thinking: no start, no end (both where it did not think)."""
+    """Add what was odd about a reply's thinking (no start, no end; both where it did not think), and the
+    restricted count.
+
+    `tau`: the limit τ, one for all arms and lengths of a probe, else restricted means are not comparable.
+    `thinking`: tokens cut at τ; a reply cut inside its thinking counts as τ, since its own count is only
+    a lower bound. `censored`: whether that was so. Unknown for `choose`, whose thoughts are drawn apart.
+    """
     thought = [json.loads(text) if text else {} for text in cells["parsed"]]
     for flag in ("start_missing", "end_missing"):
         cells[flag] = [bool(reply.get(f"thinking_{flag}")) for reply in thought]
+    limit, count = cells["decoding.max_new_tokens"], cells["output.usage.reasoning_tokens"]
+    count = count.mask(cells["probe"] == "choose")
+    cells["tau"] = limit.groupby(cells["probe"], dropna=False).transform("min")
+    cells["censored"] = count.notna() & (cells["output.usage.reasoning_censored"] | (count > cells["tau"]))
+    cells["thinking"] = count.mask(cells["censored"] & cells["tau"].notna(), cells["tau"])
 
 
 def _column(raw: pd.DataFrame, name: str) -> "pd.Series[Any]":

@@ -14,9 +14,10 @@ import pandas as pd
 from rich.table import Table as RichTable
 
 from harness.analysis import statistics as st
-from harness.analysis.decisions import Row
+from harness.analysis.decisions import MATCHED, Row
 from harness.analysis.figures import build_figures
 from harness.analysis.frames import RunData, load
+from harness.analysis.length_report import length_sentences
 from harness.analysis.table import UNKNOWN, Table, fixed, p_value, with_interval
 from harness.analysis.tables import build_tables, write_tables
 
@@ -105,6 +106,12 @@ def headline(run_dir: Path) -> list[str]:
 
 
 def _sentences(run: RunData, tables: Tables) -> list[str]:
+    if len(run.cells) and not (run.cells["series"] == MATCHED).any():
+        there = ", ".join(sorted({str(name) for name in run.cells["series"]}))
+        opening = (
+            f"The run has no matched pairs, so no headline number is measured; it has the series {there}."
+        )
+        return [opening, *length_sentences(tables["slopes"].data), *_lost(run)]
     found = [_baseline(run, tables)]
     compared = tables["comparisons"].data
     for kind in ("bar - placebo", "bar - control"):
@@ -115,12 +122,14 @@ def _sentences(run: RunData, tables: Tables) -> list[str]:
     found += _answers(run, tables)
     if compared.empty:
         found.append("No bar can be compared with a placebo or a control: not measured.")
+    return [*found, *length_sentences(tables["slopes"].data), *_lost(run)]
+
+
+def _lost(run: RunData) -> list[str]:
     lost = int(run.cells["excluded"].sum()) if len(run.cells) else 0
-    if lost:
-        found.append(
-            f"{lost} of {len(run.cells)} cells failed for good or have no score: in no number above."
-        )
-    return found
+    if not lost:
+        return []
+    return [f"{lost} of {len(run.cells)} cells failed for good or have no score: in no number above."]
 
 
 def _baseline(run: RunData, tables: Tables) -> str:

@@ -20,6 +20,8 @@ class Shown:
 
     header: str
     keys: tuple[str, ...]
+    rare: bool = False
+    """True for a column that most runs have nothing for: then it is left out without a word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +60,14 @@ class Table:
         return [{str(k): v for k, v in row.items()} for row in self.data.to_dict("records")]
 
     def _grid(self) -> str:
-        body = [[self._shown(row, column) for column in self.shown] for row in self.rows()]
-        return markdown_grid([column.header for column in self.shown], body)
+        """The shown columns that any row knows; those that none knows are named below, in the CSV they stay."""
+        rows = self.rows()
+        texts = {column: [self._shown(row, column) for row in rows] for column in self.shown}
+        known = [column for column in self.shown if set(texts[column]) - {UNKNOWN, ""}]
+        body = [[texts[column][i] for column in known] for i in range(len(rows))]
+        grid = markdown_grid([column.header for column in known], body)
+        lost = [column.header for column in self.shown if not column.rare and set(texts[column]) == {UNKNOWN}]
+        return grid + (f"\n\nUnknown in every row: {', '.join(lost)}." if lost else "")
 
     def _shown(self, row: Mapping[str, object], column: Shown) -> str:
         if column.keys[0] in P_KEYS:

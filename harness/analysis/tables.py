@@ -5,11 +5,14 @@ Knows the list of tables; each is built in the module of its subject. Writes CSV
 
 from pathlib import Path
 
+from harness.analysis.cached import cache
 from harness.analysis.comparisons import comparisons
 from harness.analysis.costs import latency, throughput, tokens
 from harness.analysis.curves import filler, prior_calls
 from harness.analysis.decisions import Row, arms_there, choose, detection, outcomes, rates
 from harness.analysis.frames import RunData
+from harness.analysis.lengths import length
+from harness.analysis.slopes import slopes
 from harness.analysis.table import Shown, Table, frame
 
 CELL_COLUMNS: dict[str, int | None] = {
@@ -51,7 +54,8 @@ def build_tables(run: RunData) -> dict[str, Table]:
     """Every table by name, in reading order; a table without data says so."""
     made = [
         cells(run), choose(run), comparisons(run), rates(run), outcomes(run), detection(run),
-        prior_calls(run), filler(run), tokens(run), throughput(run), latency(run),
+        prior_calls(run), filler(run), length(run), slopes(run), tokens(run), throughput(run), cache(run),
+        latency(run),
     ]  # fmt: skip
     return {table.name: table for table in made}
 

@@ -1,0 +1,101 @@
+"""What all figures share: one column wide, the palette, and how estimates and files are drawn.
+
+Knows sizes, colours and deterministic bytes; knows no table. Uses Figure objects on the Agg canvas and a local rc
+context, never pyplot's global state. Colours are Okabe & Ito's (colour-blind safe), and every arm has its own
+marker and line style as well.
+"""
+
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from harness.analysis.frames import Arm
+from harness.analysis.table import Table
+
+WIDTH = 89 / 25.4
+"""One column of a two-column page, in inches."""
+BLACK, GREY = "#000000", "#666666"
+BLUE, VERMILION, GREEN, ORANGE = "#0072B2", "#D55E00", "#009E73", "#E69F00"
+SKY, PINK, YELLOW = "#56B4E9", "#CC79A7", "#F0E442"
+ARM_STYLES = (
+    (BLACK, "o", "-"), (ORANGE, "s", "--"), (PINK, "^", ":"), (BLUE, "D", "-"), (GREEN, "v", "--"),
+    (VERMILION, "P", "-"), (SKY, "X", "-."), (GREY, "*", ":"),
+)  # fmt: skip
+RC: dict[str, Any] = {
+    "font.size": 7, "axes.titlesize": 7.5, "axes.labelsize": 7, "xtick.labelsize": 7, "ytick.labelsize": 7,
+    "legend.fontsize": 7, "font.family": "DejaVu Sans", "axes.linewidth": 0.6, "lines.linewidth": 1.1,
+    "lines.markersize": 4, "hatch.linewidth": 0.5, "axes.spines.top": False, "axes.spines.right": False,
+    "svg.hashsalt": "tailgauge", "svg.fonttype": "path", "xtick.major.width": 0.6, "ytick.major.width": 0.6,
+    "legend.frameon": False, "axes.titlelocation": "left",
+}  # fmt: skip
+
+Tables = Mapping[str, Table]
+
+
+def save(figure: Figure, stem: Path) -> list[Path]:
+    """Write PNG and SVG without dates, so that equal data give equal bytes."""
+    FigureCanvasAgg(figure)
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")  # laid out once: both formats alike, and half the time
+    paths = []
+    for suffix, metadata in (("png", {"Software": None}), ("svg", {"Date": None, "Creator": "tailgauge"})):
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format=suffix, dpi=300, metadata=metadata)
+        path = stem.with_suffix(f".{suffix}")
+        path.write_bytes(buffer.getvalue())
+        paths.append(path)
+    return paths
+
+
+def panels(heights: Sequence[float]) -> tuple[Figure, list[Any]]:
+    """A figure of panels below each other, of these heights in inches."""
+    figure = Figure(figsize=(WIDTH, sum(heights)), layout="constrained")
+    grid = figure.subplots(len(heights), 1, height_ratios=list(heights), squeeze=False)
+    return figure, list(grid[:, 0])
+
+
+def point(
+    axis: Any, row: Mapping[str, Any], keys: tuple[str, str, str], y: float, style: Mapping[str, Any]
+) -> None:
+    """One estimate with its horizontal interval; a missing interval leaves the bare marker."""
+    value, low, high = (row[key] for key in keys)
+    if pd.isna(value):
+        return
+    bars = None if pd.isna(low) or pd.isna(high) else [[max(value - low, 0.0)], [max(high - value, 0.0)]]
+    form = {"elinewidth": 0.9, "capsize": 1.8, "linestyle": "none", **style}
+    axis.errorbar([value], [y], xerr=bars, **form)
+
+
+def records(rows: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows as plain dicts."""
+    return [{str(key): value for key, value in row.items()} for row in rows.to_dict("records")]
+
+
+def rows_axis(axis: Any, labels: Sequence[str]) -> None:
+    """A vertical axis with one labelled row per entry, the first on top."""
+    axis.set_yticks(range(len(labels)), labels=list(labels))
+    axis.set_ylim(len(labels) - 0.4, -0.6)
+    axis.tick_params(axis="y", length=0)
+    axis.grid(axis="x", color="#DDDDDD", linewidth=0.5)
+    axis.set_axisbelow(True)
+
+
+def n_text(values: "pd.Series[Any]", unit: str) -> str:
+    """`n = 12 clusters`, or the range of counts."""
+    low, high = int(values.min()), int(values.max())
+    return f"n = {low} {unit}" if low == high else f"n = {low}–{high} {unit}"
+
+
+def wrapped(name: str) -> str:
+    """A name as it is read: spaces for underscores."""
+    return name.replace("_", " ")
+
+
+def arm_style(arms: Sequence[Arm], name: str) -> tuple[str, str, str]:
+    """Colour, marker and line style of an arm, by its place in the run."""
+    return ARM_STYLES[[arm.name for arm in arms].index(name) % len(ARM_STYLES)]
