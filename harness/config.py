@@ -307,7 +307,10 @@ def _check_choose(config: RunConfig) -> None:
             "probe.choose.thoughts with greedy decoding draws the same thought again and again; set "
             "model.decoding.temperature or model.decoding.source=model"
         )
-    if choose.thoughts is None and choose.max_new_tokens != ProbeConfig.model_fields["max_new_tokens"].default:
+    if (
+        choose.thoughts is None
+        and choose.max_new_tokens != ProbeConfig.model_fields["max_new_tokens"].default
+    ):
         raise ConfigError("probe.choose.max_new_tokens: choose generates nothing; remove it")
 
 

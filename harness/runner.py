@@ -145,6 +145,8 @@ def count_reply(output: ModelOutput, think_open: bool, template: ChatTemplate) -
     """Thinking tokens of a reply, strictly between the template's marks."""
     opening, closing = template.encode(THINK_OPEN).ids, template.encode(THINK_CLOSE).ids
     ids = output.token_ids
+    if ids and output.finish_reason == "stop" and not output.text.endswith(template.decode(ids[-1:])):
+        ids = ids[:-1]  # the end token is no part of a thought that it broke off
     if len(opening) == len(closing) == 1:
         return count_thinking(
             ids,

@@ -20,7 +20,9 @@ def brute(seen: list[list[int]], ids: list[int], block: int) -> int:
 
 
 @given(PROMPTS, st.integers(1, 5))
-def test_a_request_finds_the_longest_run_of_whole_blocks_left_before(prompts: list[list[int]], block: int) -> None:
+def test_a_request_finds_the_longest_run_of_whole_blocks_left_before(
+    prompts: list[list[int]], block: int
+) -> None:
     ledger = PrefixLedger(block)
     for number, ids in enumerate(prompts):
         assert ledger.predict(ids) == brute(prompts[:number], ids, block)

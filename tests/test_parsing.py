@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.parsing import count_thinking, count_thinking_pieces, parse_reply
+from harness.parsing import count_thinking, count_thinking_pieces, first_answer_piece, parse_reply
 from harness.parsing.calls import MAX_DEPTH
 from harness.parsing.thinking import ThinkingCount
 from harness.types import ParsedReply
@@ -258,3 +258,25 @@ def test_megabytes_of_anything_take_seconds_at_most(unit: str) -> None:
     start = time.perf_counter()
     parse(unit * (2_000_000 // len(unit)))
     assert time.perf_counter() - start < 5
+
+
+@pytest.mark.parametrize(
+    ("pieces", "think_open", "wanted"),
+    [
+        (["Hi", "!"], False, 0),
+        (["\n", " ", "Hi"], False, 2),
+        (["<think>", "a", "b", "</think>", "\n\n", "Hi"], False, 5),
+        (["<think>", "a", "b"], False, None),
+        (["a", "</think>", "Hi"], True, 2),
+        (["a", "</think>", "Hi"], False, 2),
+        (["a", "b"], True, None),
+        (["<th", "ink>", "a", "</thi", "nk>Hi", " you"], False, 4),
+        (["<think>", "</think>", "a", "<think>", "b", "</think>"], False, 2),
+        ([], False, None),
+        ([" "], False, None),
+    ],
+)
+def test_the_first_answer_token_is_the_first_that_is_no_thinking(
+    pieces: list[str], think_open: bool, wanted: int | None
+) -> None:
+    assert first_answer_piece(pieces, think_open=think_open) == wanted

@@ -10,7 +10,6 @@ from harness.commands import console
 from harness.commands.run import execute
 from harness.compose import compose
 
-
 THINKING_RUNS = (
     ("experiment=xfinity", "probe=[choose_thinking,act_thinking]"),
     ("experiment=xfinity_length", "probe=[choose_length_thinking,act_length_thinking]"),

@@ -46,9 +46,7 @@ class ChoiceWalk:
         fresh = [
             path
             for path in self._children
-            if path not in self._known
-            and path not in self._asked
-            and (not path or path[:-1] in self._known)
+            if path not in self._known and path not in self._asked and (not path or path[:-1] in self._known)
         ]
         self._asked.update(fresh)
         return [self._ask(path) for path in fresh]

@@ -128,7 +128,6 @@ class Decoder:
         finish = "stop" if row.finish == "stop" else "length"
         return ModelOutput(text, tuple(row.tokens), finish, usage, timing)  # type: ignore[arg-type]
 
-
     def _at_stop_text(self, row: Row) -> bool:
         """Does the reply hold its stop text now? Only its last tokens can have brought that about."""
         stop = row.request.stop_text

@@ -68,7 +68,9 @@ def choose_after_thinking(
         for request in requests
         for number in range(request.thoughts)
     }
-    for name, output in model.run([_draw(cells[cell], name, number) for name, (cell, number) in draws.items()]):
+    for name, output in model.run(
+        [_draw(cells[cell], name, number) for name, (cell, number) in draws.items()]
+    ):
         cell, number = draws[name]
         if output.finish_reason == "error":
             failed.setdefault(cell, output)
@@ -76,7 +78,9 @@ def choose_after_thinking(
             cells[cell].thoughts[number] = _closed(output, cells[cell].request, codec)
     yield from failed.items()
     asked = {name: place for name, place in draws.items() if place[0] not in failed}
-    for name, output in model.run([_ask(cells[cell], name, number) for name, (cell, number) in asked.items()]):
+    for name, output in model.run(
+        [_ask(cells[cell], name, number) for name, (cell, number) in asked.items()]
+    ):
         cell, number = asked[name]
         if cell in failed:
             continue

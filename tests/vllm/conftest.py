@@ -31,7 +31,9 @@ def settings(folder: Path, **changes: Any) -> ModelConfig:
 
 
 @pytest.fixture(scope="session")
-def engine(weights_05b: Path, qwen: ChatTemplate, tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmModel]:
+def engine(
+    weights_05b: Path, qwen: ChatTemplate, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[VllmModel]:
     """The real 0.5B in the offline engine, float32."""
     log_dir = tmp_path_factory.mktemp("engine")
     model = VllmModel.from_config(weights_05b, qwen.tokenizer, settings(weights_05b), log_dir)

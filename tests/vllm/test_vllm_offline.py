@@ -136,9 +136,7 @@ def test_a_prompt_that_does_not_fit_is_an_error_row_and_harms_no_other(
     assert found[good.cell_id].finish_reason in ("stop", "length")
 
 
-def test_a_run_that_is_left_early_leaves_a_working_engine(
-    engine: VllmModel, requests: list[Request]
-) -> None:
+def test_a_run_that_is_left_early_leaves_a_working_engine(engine: VllmModel, requests: list[Request]) -> None:
     left = engine.run(requests)
     next(left)
     left.close()  # type: ignore[attr-defined]
@@ -164,7 +162,9 @@ def ready(template: ChatTemplate, *overrides: str) -> tuple[Preflight, Setting]:
     return preflight, Setting("xfinity", "q", template.thinking, bars, template, score_record)
 
 
-def run(folder: Path, engine: VllmModel, preflight: Preflight, setting: Setting, alone: Alone | None = None) -> list[EvalRecord]:
+def run(
+    folder: Path, engine: VllmModel, preflight: Preflight, setting: Setting, alone: Alone | None = None
+) -> list[EvalRecord]:
     engine._engine.reset_prefix_cache()
     with RunLog.open(folder, {}, {"k": 1}) as log:
         run_all(preflight, engine, log, setting, alone=alone, progress=lambda *_: None)
