@@ -220,6 +220,8 @@ class Timing:
     total: float | None = None
     first_token: float | None = None
     first_answer_token: float | None = None
+    cache: CacheState | None = None
+    """What the prefix cache held before a timed request; None in a batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,11 +231,14 @@ class Thought:
     token_ids: tuple[int, ...]
     """As drawn, its closing mark included unless it was cut."""
     cut: bool
-    """True when the thought had no end of its own and was closed by the rule in harness/models/thoughts.py."""
+    """True when the thought had no closing mark of its own and was closed by the rule in
+    harness/models/thoughts.py: cut by the limit, ended before the mark, or never opened."""
     reasoning_tokens: int
-    """Tokens strictly between the marks; where `cut`, a lower bound."""
+    """Tokens strictly between the marks; where `censored`, a lower bound."""
     logprobs: tuple[float, ...]
     """Natural log of each choice's raw probability after this thought, in the sorted order of the labels."""
+    censored: bool = False
+    """True only when the limit cut it inside its block; every other `cut` thought has a known length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +284,7 @@ class Score:
     """
 
     outcome: Outcome | None
-    """None for `choose`, whose result is a probability."""
+    """None for `choose`, whose result is a probability, and for `ask` unless the reply was cut off or failed."""
     attempted: bool | None = None
     """act: did the reply make the asked-for call (well-formed, outside its thinking)?"""
     claimed: bool | None = None
@@ -294,6 +299,11 @@ class Score:
     top_choice: str | None = None
     reason: str = ""
     """One short clause that says which row of the outcome table decided."""
+    answer: int | None = None
+    """ask: the one number that the reply states; None where it states none, or several."""
+    right: bool | None = None
+    """ask: is `answer` the number of calls made to the target? False also for a reply that was cut off or gives no
+    one answer; None where the request failed."""
 
 
 @dataclass(frozen=True, slots=True)

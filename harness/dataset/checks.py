@@ -129,7 +129,10 @@ def _argument_problems(
 
 
 _STAND_IN = {"first": "Aaaa", "second": "Bbbb", "merchant": "Aaaa"}
-_FREE = {"limit": "1", "topic": "a topic", "purpose": "a purpose", "query": "a query", "gist": "a gist"}
+_FREE = {
+    "limit": "1", "topic": "a topic", "purpose": "a purpose", "query": "a query", "gist": "a gist",
+    "tool": "a_tool", "key": "a_key",
+}  # fmt: skip
 _LIMITS = tuple(str(limit) for limit in range(1, 22))
 _VARIABLES: dict[str, tuple[str, ...]] = {
     "system": ("limit",),
@@ -143,11 +146,13 @@ _VARIABLES: dict[str, tuple[str, ...]] = {
     "phrasings": ("merchant", "topic"),
     "call": ("merchant", "purpose", "topic"),
     "arguments": ("query", "topic"),
+    "ask": ("merchant", "tool", "key"),
 }
 """Which variables each kind of text may use; the other texts are taken as they stand."""
 _MUST_USE: dict[str, tuple[str, ...]] = {
     "opening": ("first", "second"),
     "phrasings": ("merchant",),
+    "ask": ("merchant",),
 }
 
 
@@ -212,3 +217,5 @@ def _texts(spec: ScenarioSpec) -> Iterator[tuple[KeyPath, str]]:
     for i, filler in enumerate(pools.fillers):
         yield ("pools", "fillers", i, "user"), filler.user
         yield ("pools", "fillers", i, "assistant"), filler.assistant
+    for i, text in enumerate(spec.ask):
+        yield ("ask", i), text

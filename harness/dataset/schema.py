@@ -184,3 +184,5 @@ class ScenarioSpec(_Block):
     episode: EpisodeBlock
     flagship: FlagshipBlock | None = None
     pools: PoolsBlock
+    ask: tuple[Text, ...] = ()
+    """Wordings of the question of probe `ask`; none: the general one."""

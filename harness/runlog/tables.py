@@ -27,8 +27,9 @@ def finalize(
     """Writes samples.parquet and timings.parquet from samples.jsonl; returns the former's path.
 
     Rows are in plan order: by batch, then by `cell_order` (all cell ids of the plan; without it, by cell
-    id). `measure` and `cache_state` fill the columns of those names in timings.parquet. When no row
-    has a time (a log rebuilt from a published samples.parquet) an existing timings.parquet stays.
+    id). `measure` and `cache_state` fill the columns of those names in timings.parquet; a timing that
+    knows its own cache state keeps that. When no row has a time (a log rebuilt from a published
+    samples.parquet) an existing timings.parquet stays.
 
     Raises RunLogError for an invalid row, for a cell that `cell_order` lacks, or when the disk refuses.
     """
@@ -86,11 +87,11 @@ def samples_dataset(samples: Iterable[Sample]) -> Any:
 def _timing_batch(timings: Sequence[tuple[str, Timing]], measure: str, cache_state: str) -> Any:
     import pyarrow as pa
 
-    names = [part.name for part in fields(Timing)]
+    names = [part.name for part in fields(Timing) if part.name != "cache"]
     arrays = [
         pa.array([cell for cell, _ in timings], pa.string()),
         pa.array([measure] * len(timings), pa.string()),
-        pa.array([cache_state] * len(timings), pa.string()),
+        pa.array([timing.cache or cache_state for _, timing in timings], pa.string()),
     ]
     for name in names:
         kind = pa.string() if name == "started_at" else pa.float64()

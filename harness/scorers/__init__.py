@@ -2,9 +2,10 @@
 
 `call_limit` scores rules that limit calls; `outcomes` is its one table of side × behaviour → outcome;
 `prose` judges what a reply says about the action; `values` decides whether a stated name means the target;
-`words` holds the vocabulary of each tool's action.
+`words` holds the vocabulary of each tool's action. `ask` reads the answer to a question about the state.
 """
 
+from harness.scorers.ask import score_ask
 from harness.scorers.base import Scorer
 from harness.scorers.call_limit import LOGIT_BOUND, score_act, score_choose, score_record
 from harness.scorers.outcomes import TABLE, table_markdown
@@ -17,6 +18,7 @@ __all__ = [
     "Scorer",
     "judge",
     "score_act",
+    "score_ask",
     "score_choose",
     "score_record",
     "table_markdown",

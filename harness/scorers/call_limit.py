@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from harness.scorers.ask import score_ask
 from harness.scorers.outcomes import BY_BEHAVIOUR, Behaviour
 from harness.scorers.prose import Judgement, judge
 from harness.scorers.values import match_call, match_value
@@ -221,12 +222,14 @@ def _logsumexp(values: Sequence[float]) -> float:
 
 
 def score_record(record: EvalRecord) -> Score:
-    """A `Scorer` for every cell of a call-limit scenario: `act` and `choose` from the record alone."""
+    """A `Scorer` for every cell of a call-limit scenario, whatever its probe, from the record alone."""
     if record.output.finish_reason == "error":
         return Score(outcome="provider_error", reason="error")
     if record.probe == "choose":
         return score_choose(record.expectation, record.output.choice_logprobs)
     parsed = record.parsed if record.parsed is not None else ParsedReply(None, "", (), "none")
+    if record.probe == "ask":
+        return score_ask(record.expectation, parsed, record.output, right_answer=record.prior_calls)
     return score_act(
         record.expectation,
         parsed,
