@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from harness.errors import ConfigError
-from harness.types import CacheState, Series, ThinkingMode
+from harness.types import CacheState, ProbeName, Series, ThinkingMode
 
 
 def _no_bool(value: Any) -> Any:
@@ -28,7 +28,7 @@ class _Frozen(BaseModel):
 
 
 class DecodingConfig(_Frozen):
-    """How `act` draws tokens. `source: model` takes temperature, top_p, top_k and repetition penalty
+    """How `act` and `ask` draw tokens. `source: model` takes temperature, top_p, top_k and repetition penalty
     from the model's own generation configuration; `stated` takes what stands here."""
 
     source: Literal["stated", "model"] = "stated"
@@ -55,6 +55,9 @@ class EngineConfig(_Frozen):
     cpu_cores: str | None = None
     """Cores that a CPU build binds its threads to, such as `0-1`; None: all of this process."""
     enforce_eager: bool | None = None
+    async_scheduling: bool | None = None
+    """On, vLLM plans a step while the one before still runs: more throughput, and the end of one lone request
+    can then reach into the next one's time."""
     quantization: str | None = None
     kv_cache_dtype: str | None = None
     seed: Int = 0
@@ -80,7 +83,7 @@ class ServerConfig(_Frozen):
     concurrency: Int = Field(default=8, ge=1)
     """Requests in flight in a batched run."""
     timeout_s: float = Field(default=120, gt=0)
-    """Longest silence of a server within one request."""
+    """Longest time without new text or token within one request; keep-alives do not count."""
     start_timeout_s: float = Field(default=600, gt=0)
     retries: Int = Field(default=4, ge=0, le=20)
     """Further tries after 429, 5xx, a time-out or a lost connection; no other answer is tried again."""
@@ -158,7 +161,7 @@ class SeriesConfig(_Frozen):
 
 
 class ProbeConfig(_Frozen):
-    """One probe over one or more series of samples. `max_new_tokens` is τ: the limit of a reply (`act`) or
+    """One probe over one or more series of samples. `max_new_tokens` is τ: the limit of a reply (`act`, `ask`) or
     of each thought (`choose`), the same in every arm and at every length."""
 
     series: dict[Series, SeriesConfig] = Field(min_length=1)
@@ -177,6 +180,14 @@ class LatencyConfig(_Frozen):
     """Requests thrown away before the first timed one."""
 
 
+_OPERATIONAL: dict[str, tuple[str, ...]] = {
+    "engine": ("max_num_seqs", "gpu_memory_utilization", "cpu_cache_gb", "cpu_cores"),
+    "server": (
+        "address", "port", "api_key_env", "concurrency", "timeout_s", "start_timeout_s", "retries",
+    ),
+}  # fmt: skip
+"""Parts of `model` whose listed keys say where and with how much room a run is computed: a run that ran out of
+memory or time goes on under others. The manifest's `engine` tells what was used."""
 _LATER: dict[tuple[str, ...], Any] = {
     ("model", "engine"): None,
     ("model", "server"): None,
@@ -199,16 +210,16 @@ class RunConfig(_Frozen):
     model: ModelConfig
     scenario: ScenarioConfig
     condition: dict[str, ConditionConfig]
-    probe: dict[Literal["act", "choose"], ProbeConfig]
+    probe: dict[ProbeName, ProbeConfig]
     latency: LatencyConfig
 
     def digested(self) -> dict[str, Any]:
         """Plain data without what cannot change a result: the key under which runs are told apart."""
         plain = self.model_dump(mode="json", by_alias=True)
         del plain["results"], plain["model"]["mirror"]
-        if plain["model"]["server"]:
-            for place in ("address", "port"):
-                del plain["model"]["server"][place]
+        for part, keys in _OPERATIONAL.items():
+            for key in keys if plain["model"][part] else ():
+                del plain["model"][part][key]
         for path, before in _LATER.items():
             holder = plain
             for key in path[:-1]:
@@ -285,11 +296,16 @@ def _check_combinations(config: RunConfig) -> None:
 def _check_choose(config: RunConfig) -> None:
     """`choose` reads probabilities right after the prompt, or after thoughts where the model thinks."""
     choose, thinking = config.probe.get("choose"), config.model.thinking
-    act = config.probe.get("act")
-    if act is not None and act.thoughts is not None:
-        raise ConfigError("probe.act.thoughts: a reply has one thought, its own; remove it")
+    for name, probe in config.probe.items():
+        if name != "choose" and probe.thoughts is not None:
+            raise ConfigError(f"probe.{name}.thoughts: a reply has one thought, its own; remove it")
     if choose is None:
         return
+    if config.model.server is not None:
+        raise ConfigError(
+            "probe=choose with model.server: a server gives no exact probabilities of chosen tokens; set probe=[act], or "
+            "choose a model with an offline engine"
+        )
     if thinking != "off" and choose.thoughts is None:
         raise ConfigError(
             f"probe=choose with model.thinking={thinking}: the choice right after the prompt means nothing to a "

@@ -9,7 +9,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
@@ -51,7 +51,12 @@ class Status:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-Step = Event | Cut | Reset | Hang | Status
+@dataclass(frozen=True)
+class Comment:
+    """A keep-alive, which is no event."""
+
+
+Step = Event | Comment | Cut | Reset | Hang | Status
 DONE = Event("[DONE]")
 
 
@@ -65,7 +70,7 @@ class Asked:
     at: float
 
 
-Script = Callable[[Asked], Sequence[Step]]
+Script = Callable[[Asked], Iterable[Step]]
 
 
 class Loopback:
@@ -104,7 +109,7 @@ class Loopback:
         self._server.shutdown()
         self._server.server_close()
 
-    def steps(self, asked: Asked) -> Sequence[Step]:
+    def steps(self, asked: Asked) -> Iterable[Step]:
         with self._lock:
             self.asked.append(asked)
             number = len(self.asked)
@@ -166,7 +171,7 @@ def _handler(owner: Loopback) -> type[BaseHTTPRequestHandler]:
             finally:
                 owner.count(-1)
 
-        def play(self, steps: Sequence[Step], arrived: float) -> None:
+        def play(self, steps: Iterable[Step], arrived: float) -> None:
             begun = False
             for step in steps:
                 if isinstance(step, Status):
@@ -180,6 +185,8 @@ def _handler(owner: Loopback) -> type[BaseHTTPRequestHandler]:
                             time.sleep(max(0.0, arrived + at - time.monotonic()))
                         text = data if isinstance(data, str) else json.dumps(data)
                         self.chunk(f"data: {text}\n\n".encode())
+                    case Comment():
+                        self.chunk(b": keep-alive\n\n")
                     case Hang(seconds):
                         time.sleep(seconds)
                     case Cut():

@@ -86,10 +86,21 @@ def test_keys_that_came_later_do_not_rename_old_runs() -> None:
 
 
 def test_where_a_server_listens_is_no_part_of_the_experiment() -> None:
-    there = ["model=server", "model.server.address=http://a:1/v1"]
-    elsewhere = ["model=server", "model.server.address=http://b:2/v1", "model.server.port=99"]
+    there = ["model=server", "probe=[act]", "model.server.address=http://a:1/v1"]
+    elsewhere = [
+        *("model=server", "probe=[act]", "model.server.address=http://b:2/v1"),
+        *("model.server.port=99", "model.server.timeout_s=7", "model.server.retries=1"),
+    ]
     assert compose(there).digested() == compose(elsewhere).digested()
     assert compose([*there, "model.server.api=completions"]).digested() != compose(there).digested()
+    engine = ["model=qwen2.5-coder-0.5b-vllm"]
+    assert compose([*engine, "model.engine.max_num_seqs=4"]).digested() == compose(engine).digested()
+    assert compose([*engine, "model.engine.block_size=64"]).digested() != compose(engine).digested()
+
+
+def test_a_server_is_refused_for_choose_before_anything_is_fetched() -> None:
+    with pytest.raises(ConfigError, match=r"probe=\[act\]"):
+        compose(["model=vllm-server"])
 
 
 @pytest.mark.parametrize("name", named("condition"))

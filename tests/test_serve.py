@@ -174,16 +174,16 @@ def test_the_engines_settings_become_arguments_and_what_is_not_set_is_left_to_vl
     settings = config(
         None, model_engine=engine, model_dtype="float32", reasoning_parser="qwen3", tool_call_parser="hermes"
     )
-    arguments = vllm_arguments(Path("/w"), settings, 8123)
+    arguments = vllm_arguments(settings, 8123)
     line = " ".join(arguments)
     for part in (
-        "serve /w ", "--host 127.0.0.1", "--port 8123", "--served-model-name tiny", "--dtype float32",
+        "--host 127.0.0.1", "--port 8123", "--served-model-name tiny", "--dtype float32",
         "--max-model-len 4096", "--block-size 32", "--enforce-eager", "--enable-prompt-tokens-details",
         "--enable-prefix-caching", "--reasoning-parser qwen3", "--tool-call-parser hermes", "--enable-auto-tool-choice",
     ):  # fmt: skip
         assert part in line
     assert "None" not in line and "--max-num-seqs" not in line
-    plain = " ".join(vllm_arguments(Path("/w"), config(None, model="named"), 1))
+    plain = " ".join(vllm_arguments(config(None, model="named"), 1))
     assert "--served-model-name named" in plain
     assert not any(part in plain for part in ("eager", "block-size", "parser", "auto-tool"))
     environment = vllm_environment(EngineConfig(cpu_cache_gb=3, cpu_cores="0-1"), KEY)
@@ -202,6 +202,37 @@ LOGS = {
     "KeyError: 'invalid tool call parser: nope (chose from { hermes })'": "model.server.tool_call_parser",
     "KeyError: 'invalid reasoning parser: nope'": "model.server.reasoning_parser",
 }
+
+
+PYDANTIC = (
+    "pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig",
+    "  Value error, User-specified max_model_len (1000000) is greater than the derived max_model_len "
+    "(max_position_embeddings=32768.0). [type=value_error, input_value=ArgsKwargs((), {'dtype': 'x'}), input_type=A]",
+    "    For further information visit https://errors.pydantic.dev/2.12/v/value_error",
+)
+
+
+@pytest.mark.parametrize(
+    "prefix", ["", "(APIServer pid=7) ", "(EngineCore pid=7) ERROR 11-30 12:00:00 [core.py:9] "]
+)
+def test_an_error_is_read_to_the_end_of_its_indented_lines(prefix: str, tmp_path: Path) -> None:
+    log = "\n".join(prefix + line for line in PYDANTIC)
+    with pytest.raises(ModelError) as error:
+        fake(tmp_path, "--die", log, explain=explain_vllm).start(20)
+    told = str(error.value)
+    assert "lower model.engine.max_model_len" in told
+    assert (
+        "ValidationError: 1 validation error for ModelConfig Value error, User-specified max_model_len (1000000)"
+        in told
+    )
+    assert (
+        "dtype" not in told
+        and "pydantic.dev" not in told
+        and "shutting down" not in told
+        and "\n" not in told
+    )
+    endless = f"ValueError: a\n{'  more and more' * 99}"
+    assert len(last_error(endless)) <= 300 and last_error("ValueError: a\n\n  b") == "ValueError: a"
 
 
 @pytest.mark.parametrize("line", LOGS)

@@ -175,10 +175,11 @@ def test_what_the_server_cannot_do_is_refused_before_anything_is_sent() -> None:
 def test_a_cold_start_is_a_new_salt_for_every_try_and_nothing_for_the_natural_state() -> None:
     with serving([[text("x"), Cut()], good()]) as (model, server):
         model.run_alone(request(), "cold")
-        model.run_alone(request(), "cold")
-        model.run_alone(request(), "natural")
+        assert model.run_alone(request(), "cold").timing.cache == "cold"
+        assert model.run_alone(request(), "natural").timing.cache == "natural"
+        assert only(model, request()).timing.cache is None
         salts = [asked.body.get("cache_salt") for asked in server.asked]
-    assert len(set(salts[:3])) == 3 and all(salts[:3]) and salts[3:] == [None]
+    assert len(set(salts[:3])) == 3 and all(salts[:3]) and salts[3:] == [None, None]
     with serving([good()], kind="llamacpp") as (model, server):
         model.run_alone(request(), "cold")
         assert server.asked[0].body["cache_prompt"] is False
@@ -190,6 +191,7 @@ def test_a_warm_start_computes_the_shared_tokens_alone_first_and_does_not_time_t
 
     with serving(script) as (model, server):
         timing = model.run_alone(request(), "warm", 24).timing
+        assert timing.cache == "warm"
         first, second = (asked.body for asked in server.asked)
     assert (first["prompt"], first["max_tokens"]) == (list(range(24)), 1)
     assert second["prompt"] == list(range(40)) and second["max_tokens"] == 16
@@ -223,9 +225,9 @@ def test_vllms_own_rendering_is_proved_before_anything_is_generated() -> None:
             assert said in str(error.value) and server.asked == []
 
 
-def test_elsewhere_the_reported_length_must_differ_by_a_constant() -> None:
+def test_elsewhere_the_reported_length_must_differ_by_a_small_constant() -> None:
     def script(asked: Asked) -> Sequence[Step]:
-        tokens = {1: 43, 2: 53, 3: 52}[asked.body["seed"]]
+        tokens = {1: 41, 2: 51, 3: 50}[asked.body["seed"]]
         return [delta(content="Ok", finish="stop"), usage(tokens, 1), DONE]
 
     with serving(script, **CHAT) as (model, server):
@@ -233,11 +235,66 @@ def test_elsewhere_the_reported_length_must_differ_by_a_constant() -> None:
             model.run_alone(request(tokens=n, seed=s), "natural") for n, s in ((40, 1), (50, 2), (50, 3))
         ]
         assert [output.error is None for output in outputs] == [True, True, False]
-        assert "another prompt than the proved one (52 tokens instead of 53)" in str(outputs[2].error)
+        assert "another prompt than the proved one (50 tokens instead of 51)" in str(outputs[2].error)
+        assert "tools or thinking" in str(outputs[2].error)
         assert len(server.asked) == 3, "it is no fault of the transport"
-        assert model.facts["chat_prompt_surplus"] == 3
+        assert (model.facts["chat_prompt_surplus"], model.facts["chat_prompt_proved"]) == (1, True)
     with serving([[text("Ok", finish="stop"), usage(41, 1), DONE]]) as (model, _):
         assert "41 tokens instead of 40" in str(only(model, request()).error)
+
+
+def counting(tokens: int | None) -> list[Step]:
+    count = [] if tokens is None else [usage(tokens, 1)]
+    return [delta(content="Ok", finish="stop"), *count, DONE]
+
+
+@pytest.mark.parametrize("surplus", [-30, -4, -1, 3, 4])
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_server_that_drops_the_tools_or_ignores_the_thinking_ends_the_run_at_its_first_reply(
+    surplus: int, alone: bool
+) -> None:
+    with serving([counting(40 + surplus)], **CHAT) as (model, server):
+        with pytest.raises(ConfoundError, match=r"tools or thinking otherwise") as error:
+            model.run_alone(request(), "natural") if alone else list(model.run([request()]))
+        assert f"({40 + surplus} tokens instead of 40)" in str(error.value) and "\n" not in str(error.value)
+        assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize("surplus", [0, 1, 2])
+def test_a_begin_mark_or_two_are_no_other_prompt(surplus: int) -> None:
+    with serving([counting(40 + surplus)], **CHAT) as (model, _):
+        assert model.facts["chat_prompt_proved"] is None, "nothing has come yet"
+        assert only(model, request()).error is None
+        assert model.facts["chat_prompt_proved"] is True
+        assert model.facts["chat_prompt_surplus"] == surplus
+
+
+@pytest.mark.parametrize("count", [None, 0])
+def test_a_reply_without_a_count_of_its_prompt_is_kept_and_the_manifest_tells(count: int | None) -> None:
+    with serving([counting(40), counting(count), counting(40)], **CHAT) as (model, _):
+        assert only(model, request()).error is None and model.facts["chat_prompt_proved"] is True
+        for _ in range(2):
+            assert only(model, request()).error is None and model.facts["chat_prompt_proved"] is False
+    rendered = {"tokenize": lambda body: list(range(40))}
+    with serving([counting(count)], rendered, api="chat") as (model, _):
+        assert only(model, request()).error is None
+        assert model.facts["chat_prompt_proved"] is True, "it was proved token by token before"
+
+
+# -- room ----------------------------------------------------------------------------------------------------------
+
+
+def test_what_does_not_fit_into_the_server_is_an_error_of_its_cell_alone_and_never_sent() -> None:
+    with serving(good) as (model, server):
+        big, fits = request("big", tokens=4096 - 15), request("fits", tokens=4096 - 16)
+        outputs = dict(model.run([big, fits]))
+        alone = model.run_alone(big, "warm", 8)
+        assert len(server.asked) == 1, "the one that fits"
+    assert outputs["fits"].error is None
+    for output in (outputs["big"], alone):
+        assert output.finish_reason == "error" and output.usage.prompt_tokens == 4081
+        told = str(output.error)
+        assert "4081 tokens and 16 new ones do not fit into the server's 4096" in told and "\n" not in told
 
 
 # -- in flight -----------------------------------------------------------------------------------------------------

@@ -1,10 +1,12 @@
 """Claims about a server that fails: what is tried again, what is not, how each ends, and that no key gets out."""
 
 import logging
+import subprocess
+import sys
 import threading
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
@@ -14,11 +16,12 @@ import pytest
 from core_config import REMOVE, plain
 from core_samples import arms, words, xfinity
 from core_tokens import tiny_template
-from loopback import DONE, Asked, Cut, Event, Hang, Loopback, Reset, Status, Step, text
+from loopback import DONE, Asked, Comment, Cut, Event, Hang, Loopback, Reset, Status, Step, text
 from server_models import good, only, reach, request, serving
 
 from harness.config import resolve
 from harness.errors import ModelError, TailgaugeError
+from harness.models import server as backend
 from harness.models import server_faults
 from harness.plan import build_plan
 from harness.preflight import prepare
@@ -173,6 +176,121 @@ def test_a_lone_request_fails_as_an_output_too_and_keeps_the_time_of_the_good_tr
         timing = model.run_alone(request(), "natural").timing
         assert timing.total is not None and 0.1 <= timing.total < 0.8
         assert model.run_alone(request(), "natural").finish_reason == "error"
+
+
+# -- without end -------------------------------------------------------------------------------------------
+
+
+def drip(step: Step, *, first: Sequence[Step] = (HALF,), seconds: float = 20.0) -> Iterator[Step]:
+    """Something that keeps coming, for longer than any test may last."""
+    yield from first
+    for _ in range(int(seconds / 0.05)):
+        yield step
+        yield Hang(0.05)
+
+
+ENDLESS: dict[str, Step] = {
+    "keep-alives": Comment(),
+    "empty chunks": text(""),
+    "chunks without a choice": Event({"choices": []}),
+}
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+def test_what_brings_no_text_does_not_keep_a_request_alive(name: str) -> None:
+    with serving(lambda asked: drip(ENDLESS[name]), timeout_s=0.4, retries=1) as (model, server):
+        begun = time.monotonic()
+        output = only(model, request())
+        assert time.monotonic() - begun < 5
+        assert output.finish_reason == "error" and len(server.asked) == 2
+        assert output.error == "the server was silent for 0.4 s (model.server.timeout_s) (tried 2 times)"
+
+
+def test_keep_alives_after_a_whole_reply_cost_the_usage_alone() -> None:
+    whole = [text("Done.", finish="stop")]
+    with serving(lambda asked: drip(Comment(), first=whole), timeout_s=0.4) as (model, server):
+        begun = time.monotonic()
+        output = only(model, request())
+        assert (output.text, output.error, len(server.asked)) == ("Done.", None, 1)
+        assert time.monotonic() - begun < 5
+
+
+def test_text_that_comes_slowly_may_take_longer_than_the_allowed_silence() -> None:
+    slow = [*(text("ab", at=0.15 * n) for n in range(8)), text("", finish="stop"), DONE]
+    with serving([slow], timeout_s=0.6, retries=0) as (model, _):
+        assert only(model, request()).text == "ab" * 8
+
+
+def test_a_server_that_does_not_heed_the_limit_is_left() -> None:
+    with serving([[*[text("a")] * 500, text("", finish="stop"), DONE]]) as (model, server):
+        output = only(model, request())
+        assert "max_tokens" in str(output.error) and len(server.asked) == 1
+
+
+STILL: dict[str, list[Step]] = {
+    "before the answer": [Hang(20)],
+    "within the answer": [HALF, Hang(20)],
+    "in a pause between tries": [Status(429, {}, {"Retry-After": "20"})],
+}
+
+
+@pytest.mark.parametrize("name", STILL)
+@pytest.mark.parametrize("leave", ["batch", "model"])
+def test_what_is_in_flight_ends_at_once_when_it_is_left(
+    name: str, leave: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backend, "_LEAVE_S", 10)  # so that waiting in vain would show
+
+    def script(asked: Asked) -> Sequence[Step]:
+        return good(asked) if asked.body["seed"] == 0 else STILL[name]
+
+    with serving(script, concurrency=2, timeout_s=60) as (model, server):
+        outputs = model.run([request(str(n), seed=n) for n in range(4)])
+        next(outputs)
+        end = time.monotonic() + 5
+        while len(server.asked) < 3 and time.monotonic() < end:
+            time.sleep(0.01)
+        begun = time.monotonic()
+        if leave == "model":
+            model.close()
+        outputs.close()
+        while time.monotonic() - begun < 5 and in_flight():
+            time.sleep(0.01)
+        assert time.monotonic() - begun < 2 and not in_flight()
+        assert len(server.asked) == 3, "nothing more is sent"
+
+
+def in_flight() -> list[threading.Thread]:
+    return [t for t in threading.enumerate() if t.name.startswith("tailgauge-server")]
+
+
+INTERRUPTED = """
+import os, signal, sys, threading
+sys.path.insert(0, {tests!r})
+from server_models import reach, request
+model = reach({address!r}, timeout_s=60, concurrency=2)
+threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+try:
+    list(model.run([request("a"), request("b")]))
+except KeyboardInterrupt:
+    print("left", flush=True)
+finally:
+    model.close()
+"""
+
+
+def test_ctrl_c_ends_the_interpreter_while_the_server_is_silent() -> None:
+    with Loopback([[HALF, Hang(30)]]) as server:
+        program = INTERRUPTED.format(tests=str(Path(__file__).parent), address=server.address)
+        child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+        try:
+            assert child.stdout is not None and child.stdout.readline() == "left\n"
+            begun = time.monotonic()
+            assert child.wait(20) == 0
+            assert time.monotonic() - begun < 3
+        finally:
+            child.kill()
+            child.wait()
 
 
 # -- keys --------------------------------------------------------------------------------------------------

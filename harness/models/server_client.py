@@ -15,7 +15,8 @@ import openai
 
 from harness.config import ServerConfig
 from harness.errors import ModelError, ProviderError
-from harness.models.server_faults import Redactor, StatusError, classify, persist
+from harness.models.server_faults import Redactor, StatusError, classify, persist, silence
+from harness.models.server_sockets import Headway, Sockets
 
 _CONNECT_S = 10.0
 _NO_KEY = "none"
@@ -35,7 +36,8 @@ class Connection:
         self._settings = settings
         self._closing = closing
         self._redact = Redactor(key)
-        self.client = _client(self.address, key or _NO_KEY, settings.timeout_s)
+        self._sockets = Sockets()
+        self.client = _client(self.address, key or _NO_KEY, settings.timeout_s, self._sockets)
 
     def __repr__(self) -> str:
         return f"Connection({self.address!r})"
@@ -58,16 +60,20 @@ class Connection:
             self._closing,
         )
 
-    def guarded(self, call: Callable[[], T]) -> T:
+    def guarded(self, call: Callable[[], T], headway: Headway | None = None) -> T:
         """What `call` returns; what the client or its stream raises becomes a ProviderError, without cause
-        or context."""
+        or context. `headway`: what may have cut the stream, which is then the reason."""
         try:
             return call()
-        except ProviderError:
-            raise
+        except ProviderError as error:
+            fault = error
         except (openai.APIError, json.JSONDecodeError, UnicodeDecodeError) as error:
             fault = classify(error, self._redact, self._settings.timeout_s)
-        raise fault
+        raise silence(self._settings.timeout_s) if headway and headway.stalled else fault
+
+    def cut(self) -> None:
+        """Ends every request that is under way, as if the server had gone."""
+        self._sockets.cut()
 
     def close(self) -> None:
         self.client.close()
@@ -94,7 +100,7 @@ def reach(connection: Connection, wanted: str | None, version_path: str | None) 
     data = listed.get("data") if isinstance(listed, dict) else None
     entries = [e for e in data if isinstance(e, dict) and "id" in e] if isinstance(data, list) else []
     model = _chosen(where, wanted, [str(entry["id"]) for entry in entries])
-    limits = [e["max_model_len"] for e in entries if e["id"] == model and "max_model_len" in e]
+    limits = [e["max_model_len"] for e in entries if e["id"] == model and type(e.get("max_model_len")) is int]
     facts: dict[str, Any] = {"max_model_len": limits[0]} if limits else {}
     if version_path and (version := _version(connection, version_path)):
         facts["version"] = version
@@ -144,7 +150,7 @@ def key_from(variable: str | None) -> str | None:
     return key
 
 
-def _client(address: str, key: str, silence_s: float) -> openai.OpenAI:
+def _client(address: str, key: str, silence_s: float, sockets: Sockets) -> openai.OpenAI:
     """The client without its own retries. No proxy stands between us and this machine."""
     local = urlsplit(address).hostname in ("localhost", "127.0.0.1", "::1")
     return openai.OpenAI(
@@ -152,5 +158,5 @@ def _client(address: str, key: str, silence_s: float) -> openai.OpenAI:
         base_url=address,
         timeout=openai.Timeout(silence_s, connect=min(silence_s, _CONNECT_S)),
         max_retries=0,
-        http_client=openai.DefaultHttpxClient(trust_env=False) if local else None,
+        http_client=openai.DefaultHttpxClient(trust_env=not local, event_hooks={"request": [sockets.hook]}),
     )

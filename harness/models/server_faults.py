@@ -84,7 +84,7 @@ class Redactor:
 def classify(error: Exception, redact: Redactor, silence_s: float) -> ProviderError:
     """The fault that a client's exception stands for. `silence_s`: the time-out, for its message."""
     if isinstance(error, openai.APITimeoutError):
-        return TransportError(f"the server was silent for {silence_s:g} s (model.server.timeout_s)")
+        return silence(silence_s)
     if isinstance(error, openai.APIConnectionError):
         return _connection(error, redact)
     if isinstance(error, openai.APIStatusError):
@@ -96,6 +96,11 @@ def classify(error: Exception, redact: Redactor, silence_s: float) -> ProviderEr
         return _inside_stream(error, redact)
     # The SSE decoder's own: a line that is no JSON, or no text at all.
     return ProviderError(f"malformed stream from the server: {redact(str(error))}")
+
+
+def silence(silence_s: float) -> TransportError:
+    """Nothing came, or nothing but keep-alives and empty chunks."""
+    return TransportError(f"the server was silent for {silence_s:g} s (model.server.timeout_s)")
 
 
 def _connection(error: openai.APIConnectionError, redact: Redactor) -> TransportError:

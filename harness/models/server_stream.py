@@ -72,11 +72,17 @@ class Reply:
 
 
 def read_stream(
-    chunks: Iterable[Any], clock: float, stop_text: str = "", given_up: Callable[[], bool] = lambda: False
+    chunks: Iterable[Any],
+    clock: float,
+    stop_text: str = "",
+    *,
+    most: int,
+    given_up: Callable[[], bool],
+    headway: Callable[[], None],
 ) -> Streamed:
     """Reads a client's stream to its end. `clock`: `perf_counter` just before the request was sent.
     `stop_text`: looked for here when the server would cut it; reading ends with it, and the usage stays
-    unknown.
+    unknown. `most`: pieces after which the reply has no end; `headway` is called for each.
 
     Raises TransportError when the stream ends before the reply does, ProviderError when it never
     holds a reply, and whatever the iteration itself raises before the finish reason. What breaks after
@@ -115,6 +121,9 @@ def read_stream(
                 return streamed
         if not piece.empty:
             streamed.pieces.append(piece)
+            headway()
+        if len(streamed.pieces) > most:
+            raise ProviderError("the server goes on far beyond max_tokens, which it does not seem to heed")
     _check_end(streamed, seen)
     return streamed
 

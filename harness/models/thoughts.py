@@ -2,7 +2,8 @@
 
 Two passes over any Model: the thoughts as free replies that end at the closing mark, then the choices after
 prompt and thought. Probabilities are averaged over the thoughts, not their logs. The rule for a thought without
-an end of its own, which is flagged as cut:
+an end of its own, which is flagged as cut (and as censored where the limit cut it inside its block: only there is
+its length a lower bound):
 
 | thought | closed by |
 | --- | --- |
@@ -41,6 +42,7 @@ class _Drawn:
     """Ids of the thought with its end and the gap after it."""
     cut: bool
     tokens: int
+    censored: bool = False
 
 
 @dataclass(slots=True)
@@ -110,13 +112,15 @@ def _draw(cell: _Cell, name: str, number: int) -> Request:
 def _closed(output: ModelOutput, request: Request, codec: Codec) -> _Drawn:
     """The thought by the rule above."""
     mark, text, ids = request.stop_text, output.text, output.token_ids
-    tokens = codec.count(output, request.prompt.think_open).tokens or 0
+    count = codec.count(output, request.prompt.think_open)
+    tokens = count.tokens or 0
     if not request.prompt.think_open and OPENING not in text:
         return _Drawn(output, codec.encode(f"{OPENING}{GAP}{mark}{GAP}"), True, 0)
     if mark not in text:
         kept = ids[:-1] if output.finish_reason == "stop" else ids
         tail = "" if text.endswith("\n") else "\n"
-        return _Drawn(output, kept + codec.encode(f"{tail}{mark}{GAP}"), True, tokens)
+        censored = count.censored and output.finish_reason == "length"
+        return _Drawn(output, kept + codec.encode(f"{tail}{mark}{GAP}"), True, tokens, censored)
     kept_text = text[: text.index(mark) + len(mark)]
     if kept_text == text and codec.decode(ids) == text:
         return _Drawn(output, ids + codec.encode(GAP), False, tokens)
@@ -139,7 +143,7 @@ def _averaged(cell: _Cell) -> ModelOutput:
         logprobs = cell.chosen[number].choice_logprobs or {}
         values = tuple(logprobs[label] for label in labels)
         logs.append(values)
-        thoughts.append(Thought(drawn.output.token_ids, drawn.cut, drawn.tokens, values))
+        thoughts.append(Thought(drawn.output.token_ids, drawn.cut, drawn.tokens, values, drawn.censored))
     first = cell.thoughts[0].output
     usage = ModelUsage(
         prompt_tokens=len(cell.request.prompt.ids),

