@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# The GPU build in a few minutes, wherever a GPU is at hand: `bash benchmarks/gpu_smoke.sh [OUT]`.
+# The GPU build in a few minutes, wherever a GPU is at hand: `bash benchmarks/gpu_smoke.sh [OUT]`. Exits 1 when a
+# check fails. Takes less than 8 minutes once .venv-vllm is there.
 #
-# Makes .venv-vllm, writes a tiny random Qwen3 (the tests' own, so no model hub is needed), and runs through the GPU
-# engine: the thinking probes, then lone requests, cold and warm. Where TAILGAUGE_QWEN3 names a folder with
-# Qwen3-0.6B, a small part of the main job runs on it too. What it prints is kept in OUT/gpu_smoke.log.
+# A tiny random Qwen3 (the tests' own, so no model hub is needed) goes through the GPU engine: the thinking probes in
+# bfloat16, lone requests cold and warm, and `choose` in float32, which is held against transformers. Where
+# TAILGAUGE_QWEN3 names a folder with Qwen3-0.6B, a small part of the main job runs on it too. TAILGAUGE_VLLM_BIN names
+# the bin folder of another environment that has Tailgauge and vLLM. What is printed is kept in OUT/gpu_smoke.log.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 out="${1:-results/gpu_smoke}"
@@ -12,29 +14,37 @@ exec > >(tee "$out/gpu_smoke.log") 2>&1
 
 nvidia-smi -L
 date -u +%FT%TZ
-make .venv-vllm/.made
-bin="$PWD/.venv-vllm/bin"
+bin="${TAILGAUGE_VLLM_BIN:-}"
+if [ -z "$bin" ]; then
+    make .venv-vllm/.made
+    bin="$PWD/.venv-vllm/bin"
+fi
 tiny="$out/tiny-qwen3"
 [ -d "$tiny" ] || PYTHONPATH=tests/vllm "$bin/python" -c 'import pathlib, sys, qwen3; qwen3.make_folder(pathlib.Path(sys.argv[1]))' "$tiny"
 
-common=("results=$out/results" model.engine.max_model_len=8192)
-small=('probe.choose.series={matched: {clusters: 2, conditions: [control, placebo, agent_status]}}'
-       'probe.act.series={matched: {clusters: 4, conditions: [control, placebo, agent_status]}}')
+run() {  # name, limit in seconds, overrides
+    local name="$1" limit="$2"
+    shift 2
+    echo "== $name"
+    timeout "$limit" "$bin/tailgauge" run "$@" "results=$out/$name"
+}
+engine=(model=qwen3-0.6b-vllm model.engine.max_model_len=8192)
+eager=("${engine[@]}" model.engine.enforce_eager=true "model.path=$tiny")
+small=('~probe.choose.series.prior_calls'
+       'probe.choose.series.matched={clusters: 2, conditions: [control, placebo, agent_status]}'
+       'probe.act.series.matched={clusters: 4, conditions: [control, placebo, agent_status]}')
+thinking=(experiment=xfinity 'probe=[choose_thinking,act_thinking]' "${small[@]}")
+forced=(experiment=xfinity_small 'probe=[choose_small]' model.thinking=off model.decoding.temperature=0 model.dtype=float32)
 
-echo "== thinking probes on the tiny Qwen3, bfloat16"
-timeout 150 "$bin/tailgauge" run experiment=xfinity model=qwen3-0.6b-vllm "model.path=$tiny" 'probe=[choose_thinking,act_thinking]' \
-    probe.choose.max_new_tokens=64 probe.act.max_new_tokens=64 "${small[@]}" "${common[@]}"
-echo "== lone requests, cold and warm"
-for cache in cold warm; do
-    timeout 120 "$bin/tailgauge" run experiment=xfinity_latency model=qwen3-0.6b-vllm "model.path=$tiny" latency.cache=$cache \
-        latency.warmups=3 probe.act.max_new_tokens=64 "${common[@]}"
-done
+run thinking 100 "${thinking[@]}" "${engine[@]}" "model.path=$tiny" probe.choose.max_new_tokens=64 probe.act.max_new_tokens=64
+run cold 60 experiment=xfinity_latency "${eager[@]}" latency.warmups=3 probe.act.max_new_tokens=32
+run warm 60 experiment=xfinity_latency "${eager[@]}" latency.warmups=3 probe.act.max_new_tokens=32 latency.cache=warm
+run vllm 60 "${forced[@]}" "${eager[@]}"
+run transformers 60 "${forced[@]}" model=local "model.path=$tiny"
 if [ -n "${TAILGAUGE_QWEN3:-}" ]; then
-    echo "== a small part of the main job on Qwen3-0.6B"
-    timeout 180 "$bin/tailgauge" run experiment=xfinity model=qwen3-0.6b-vllm "model.path=$TAILGAUGE_QWEN3" \
-        'probe=[choose_thinking,act_thinking]' "${small[@]}" "${common[@]}"
+    run qwen3 130 "${thinking[@]}" "${engine[@]}" "model.path=$TAILGAUGE_QWEN3"
 else
     echo "== TAILGAUGE_QWEN3 names no folder: Qwen3-0.6B itself is not run"
 fi
+"$bin/python" benchmarks/gpu/check.py "$out"
 date -u +%FT%TZ
-echo "gpu_smoke: done"

@@ -65,6 +65,10 @@ class ScriptedModel:
     def cache_block(self) -> int | None:
         return None
 
+    @property
+    def cache_blocks(self) -> int | None:
+        return None
+
     def check_cache(self, cache: CacheState) -> None:
         raise NotImplementedError
 

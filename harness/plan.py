@@ -6,12 +6,13 @@ the plan alone, so that resuming a run cannot change a number in it.
 
 import hashlib
 import itertools
+import math
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.config import ProbeConfig, RunConfig, SeriesConfig
-from harness.dataset import Scenario, expand
+from harness.dataset import Scenario, asking, expand
 from harness.errors import ConfigError
 from harness.types import ProbeName, Sample
 
@@ -50,6 +51,7 @@ def build_plan(
         for series, spec in probe.series.items():
             arms = _arms(config, spec)
             for sample in _samples(scenario, series, spec, config.seed, count_tokens):
+                sample = asking(scenario, sample) if name == "ask" else sample
                 cells = clusters.setdefault(sample.cluster, [])
                 cells.extend(_cells(sample, name, arms, config))
     groups = _batched(list(clusters.values()), config.model.batch_clusters)
@@ -82,7 +84,7 @@ def _samples(
 
 def _cells(sample: Sample, probe: ProbeName, arms: Iterable[str], config: RunConfig) -> Iterator[Cell]:
     # Exact probabilities do not vary from draw to draw: one epoch.
-    epochs = config.epochs if probe == "act" else 1
+    epochs = 1 if probe == "choose" else config.epochs
     for arm in arms:
         for epoch in range(epochs):
             yield Cell(sample, arm, probe, epoch, cell_seed(config.seed, sample.id, probe, epoch))
@@ -97,37 +99,50 @@ def cell_seed(seed: int, sample_id: str, probe: str, epoch: int) -> int:
 def _latency_plan(
     config: RunConfig, scenario: Scenario, count_tokens: Callable[[str], int]
 ) -> tuple[Batch, ...]:
-    """One cell per batch; every sample runs all arms, their orders drawn from the seed so that each
-    order comes equally often, over a curve also at every one of its points."""
+    """One cell per batch, one series of the probe after the other; in each, every sample runs all arms, their
+    orders drawn from the seed so that each order comes equally often, over a curve also at every one of its
+    points. Raises ConfigError when a series has too few samples, or its clusters would not be whole."""
     probe: ProbeConfig = config.probe["act"]
-    series = "matched" if "matched" in probe.series else next(iter(probe.series))
-    samples = _samples(scenario, series, probe.series[series], config.seed, count_tokens)
-    if len(samples) < config.latency.samples:
-        raise ConfigError(
-            f"latency.samples={config.latency.samples}: probe.act.series.{series} has only {len(samples)} samples; "
-            "the orders of the arms would not be balanced. Raise its clusters or lower latency.samples"
-        )
     wanted = config.latency.samples
-    turns = range(wanted) if series == "matched" else _turns(samples, wanted, series)
+    timed: dict[str, list[Sample]] = {
+        series: _samples(scenario, series, spec, config.seed, count_tokens)
+        for series, spec in probe.series.items()
+    }
+    _check_whole(timed, wanted)
     arms = [name for name in config.condition if name in config.latency.conditions]
     orders = list(itertools.permutations(arms))
     random.Random(config.seed).shuffle(orders)
     cells = [
         cell
-        for sample, turn in zip(samples, turns, strict=False)
+        for series, samples in timed.items()
+        for turn, sample in zip(_turns(wanted, _points(series, samples)), samples, strict=False)
         for cell in _cells(sample, "act", orders[turn % len(orders)], config)
     ]
     return tuple(Batch(number, (cell,)) for number, cell in enumerate(cells))
 
 
-def _turns(samples: Sequence[Sample], wanted: int, series: str) -> list[int]:
-    """For the first `wanted` samples of a curve, whose turn it is among the orders of the arms: the next
-    one for the next point of the curve, and for the same point of the next cluster. Raises ConfigError
-    when they end in the middle of a cluster, so that some points would be timed more often than others."""
-    points = sum(sample.cluster == samples[0].cluster for sample in samples)
-    if wanted % points:
-        raise ConfigError(
-            f"latency.samples={wanted}: each cluster of probe.act.series.{series} has {points} samples; take a "
-            f"multiple of {points}, so that every length and side is timed equally often"
-        )
+def _points(series: str, samples: Sequence[Sample]) -> int:
+    """Samples in a cluster of a curve; matched pairs are no curve, each of their samples stands for itself."""
+    return 1 if series == "matched" else sum(sample.cluster == samples[0].cluster for sample in samples)
+
+
+def _turns(wanted: int, points: int) -> list[int]:
+    """For the first `wanted` samples of a series, whose turn it is among the orders of the arms: the next one for
+    the next point of a curve, and for the same point of the next cluster."""
     return [index % points + index // points for index in range(wanted)]
+
+
+def _check_whole(timed: Mapping[str, Sequence[Sample]], wanted: int) -> None:
+    """Refuses orders that would not be balanced, and a last cluster of which only some points are timed."""
+    points = {series: _points(series, samples) for series, samples in timed.items()}
+    for series, samples in timed.items():
+        if len(samples) < wanted:
+            raise ConfigError(
+                f"latency.samples={wanted}: probe.act.series.{series} has only {len(samples)} samples; "
+                "the orders of the arms would not be balanced. Raise its clusters or lower latency.samples"
+            )
+        if wanted % points[series]:
+            raise ConfigError(
+                f"latency.samples={wanted}: each cluster of probe.act.series.{series} has {points[series]} samples; "
+                f"take a multiple of {math.lcm(*points.values())}, so that every length and side is timed equally often"
+            )

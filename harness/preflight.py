@@ -2,7 +2,7 @@
 
 Knows prompts, choices and decoding; knows no engine. What a run would measure wrongly (a template that
 changes more than the bar, choices that cannot be told apart, a prompt longer than the model takes) ends
-here, in one line.
+here, in one line. Only a length of a series over length that the model does not take is left out, and told.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,6 +21,10 @@ _CLOSING = f"\n{THINK_CLOSE}\n\n"
 """What at most stands between a drawn thought and a choice."""
 _LENGTH_KEYS = {"filler": "filler_tokens", "prior_calls": "prior_calls", "moved_limit": "prior_calls"}
 """The key of a series that makes its prompts longer."""
+_SHORTENED = {"filler": "filler tokens", "moved_limit": "prior calls"}
+"""Series that are run up to what fits the model → what their lengths are."""
+Length = tuple[str, int]
+"""A series over length and one of its lengths."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,8 @@ class Preflight:
 
     batches: tuple[ReadyBatch, ...]
     shared_prefix: tuple[int, ...]
+    left_out: tuple[str, ...] = ()
+    """One sentence for each length that the model does not take; all its cells are left out of the batches."""
 
     @property
     def cell_order(self) -> list[str]:
@@ -65,8 +71,10 @@ def prepare(
     """Requests for every cell of the plan. `thoughts`: drawn per `choose` cell before its choices;
     `max_tokens`: what the model takes of prompt and reply together, None for no limit.
 
-    Raises ConfoundError or TemplateError at the first sample whose arms are not comparable, and
-    ConfigError at the first that does not fit the model.
+    A length of series `filler` or `moved_limit` of which any cell does not fit the model is left out whole, in
+    every probe and arm; batches keep their numbers. Raises ConfoundError or TemplateError at the first sample whose
+    arms are not comparable, and ConfigError at the first of another series that does not fit the model, or when
+    nothing is left of a probe's series.
     """
     by_name = {condition.name: condition for condition in conditions}
     wanted: dict[str, dict[str, Condition]] = {}
@@ -74,7 +82,8 @@ def prepare(
         wanted.setdefault(cell.sample.id, {})[cell.condition] = by_name[cell.condition]
     maker = _Maker(template, _chooser(plan, template, thoughts), decoding, thoughts or 0, max_tokens)
     checked: set[str] = set()
-    ready = []
+    ready: list[ReadyBatch] = []
+    too_long: dict[Length, str] = {}
     arms: dict[str, Mapping[str, Arm]] = {}
     for batch in plan:
         # One sample may go over several batches, one arm in each; no other is needed again.
@@ -86,10 +95,47 @@ def prepare(
                 rendered = render_arms(template, cell.sample, list(wanted[cell.sample.id].values()))
                 arms[cell.sample.id] = _light(rendered, template, checked)
             cells.append(maker.ready(cell, arms[cell.sample.id]))
+            problem = maker.misfit(cells[-1])
+            if problem and cell.sample.series not in _SHORTENED:
+                raise ConfigError(problem)
+            if problem:
+                too_long.setdefault(_length(cell), problem)
         ready.append(ReadyBatch(batch.number, tuple(cells)))
+    ready = _without(ready, too_long)
     prompts = [cell.request.prompt.ids for batch in ready for cell in batch.cells]
     shared = _shared(prompts) if prompts else 0
-    return Preflight(tuple(ready), prompts[0][:shared] if prompts else ())
+    told = tuple(_told(length, max_tokens or 0) for length in sorted(too_long))
+    return Preflight(tuple(ready), prompts[0][:shared] if prompts else (), told)
+
+
+def _length(cell: Cell) -> Length:
+    sample = cell.sample
+    return sample.series, sample.filler_tokens if sample.series == "filler" else sample.prior_calls
+
+
+def _without(batches: Sequence[ReadyBatch], too_long: Mapping[Length, str]) -> list[ReadyBatch]:
+    """The batches without the cells of these lengths. Raises ConfigError when a probe's series ends up empty."""
+    left: dict[tuple[str, str], int] = {}
+    for ready in (ready for batch in batches for ready in batch.cells):
+        place = (ready.cell.probe, ready.cell.sample.series)
+        left[place] = left.get(place, 0) + (_length(ready.cell) not in too_long)
+    for (_, series), cells in left.items():
+        if not cells:
+            raise ConfigError(too_long[min(length for length in too_long if length[0] == series)])
+    kept = []
+    for batch in batches:
+        cells_left = tuple(ready for ready in batch.cells if _length(ready.cell) not in too_long)
+        if cells_left:
+            kept.append(ReadyBatch(batch.number, cells_left))
+    return kept
+
+
+def _told(length: Length, most: int) -> str:
+    series, number = length
+    what = _SHORTENED[series]
+    if number == 1:
+        return f"series {series}: 1 {what[:-1]} does not fit the model's {most} tokens and is left out"
+    return f"series {series}: {number} {what} do not fit the model's {most} tokens and are left out"
 
 
 def _chooser(plan: Sequence[Batch], template: ChatTemplate, thoughts: int | None) -> ChoiceBuilder | None:
@@ -142,29 +188,29 @@ class _Maker:
             request = replace(request, forced_ids=choices.forced, choices=choices.choices)
             if self.thoughts:
                 request = replace(request, thoughts=self.thoughts, stop_text=THINK_CLOSE)
-        self._check_fits(cell, request)
         shared = _shared([other.prompt.ids for other in arms.values()])
         return ReadyCell(cell, request, arm.bar_text, arm.placebo_id, shared)
 
-    def _check_fits(self, cell: Cell, request: Request) -> None:
+    def misfit(self, ready: ReadyCell) -> str | None:
+        """What is wrong when the cell needs more tokens than the model takes; None when it fits."""
+        cell, request = ready.cell, ready.request
         prompt, after = len(request.prompt.ids), 0
-        if request.probe == "act" or request.thoughts:
+        if request.probe != "choose" or request.thoughts:
             after += request.decoding.max_new_tokens
         if request.choices:
             after += len(request.forced_ids) + max(map(len, request.choices.values()))
         if request.thoughts:
             after += self.template.count(_CLOSING)
         if self.max_tokens is None or prompt + after <= self.max_tokens:
-            return
-        sample = cell.sample
-        key = f"probe.{cell.probe}.series.{sample.series}"
-        length = sample.filler_tokens if sample.series == "filler" else sample.prior_calls
-        if sample.series in _LENGTH_KEYS:
-            part = _LENGTH_KEYS[sample.series]
+            return None
+        series, length = _length(cell)
+        key = f"probe.{cell.probe}.series.{series}"
+        what, lower = key, f"lower probe.{cell.probe}.max_new_tokens"
+        if part := _LENGTH_KEYS.get(series):
             what, lower = f"{key}.{part}: {length}", f"leave {length} out of {key}.{part}"
-        else:
-            what, lower = key, f"lower probe.{cell.probe}.max_new_tokens"
-        raise ConfigError(
+        if series in _SHORTENED:
+            lower = f"no length of the series is left; give shorter ones in {key}.{part}"
+        return (
             f"{what} needs {prompt + after} tokens (prompt {prompt}, then up to {after}; {cell.condition}), the model "
             f"takes {self.max_tokens}; {lower}, or raise model.engine.max_model_len where the model can take more"
         )

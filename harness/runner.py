@@ -33,7 +33,7 @@ from harness.types import (
 )
 
 MAX_FAILED_BATCHES = 3
-"""So many batches in a row without one good cell end the run: the engine is gone."""
+"""Batches of so many samples in a row without one good cell end the run: the engine is gone."""
 
 Progress = Callable[[int, int], None]
 """Called after each cell with (cells done, cells in all)."""
@@ -79,7 +79,7 @@ def finish_cell(
     cell, request, sample = ready.cell, ready.request, ready.cell.sample
     tool_names = tuple(tool.name for tool in sample.tools)
     parsed = None
-    if cell.probe == "act" and output.finish_reason != "error":
+    if cell.probe != "choose" and output.finish_reason != "error":
         parsed = parse_reply(output.text, tool_names=tool_names, think_open=request.prompt.think_open)
         output, parsed = _with_thinking(output, parsed, request.prompt.think_open, setting.template)
     bar, placement = setting.bars[cell.condition]
@@ -167,8 +167,8 @@ def count_reply(output: ModelOutput, think_open: bool, template: ChatTemplate) -
 class Ledger:
     """Predicts what the engine's prefix cache holds for each request, in the order they are made."""
 
-    def __init__(self, block: int | None) -> None:
-        self._kept = PrefixLedger(block) if block else None
+    def __init__(self, block: int | None, capacity: int | None = None) -> None:
+        self._kept = PrefixLedger(block, capacity) if block else None
 
     def order(self, cells: Sequence[ReadyCell]) -> list[ReadyCell]:
         """The cells of a batch in the order in which shared prefixes meet; plain cells before those that
@@ -274,28 +274,30 @@ def run_all(
     *,
     alone: Alone | None,
     progress: Progress,
+    tally: Tally | None = None,
 ) -> Tally:
     """Every batch that has an unfinished cell, in plan order; with `alone` one request at a time, timed. A
     batch is computed whole, so that its numbers do not depend on where a run was stopped; its finished rows
-    are kept as they are.
+    are kept as they are. `tally` is kept up to date, so that it tells of a run that was stopped, too.
 
     Raises ModelError when the engine fails batch after batch.
     """
     total = len(preflight.cell_order)
-    tally = Tally()
+    tally = tally if tally is not None else Tally()
     todo = [b for b in preflight.batches if any(c.request.cell_id not in log.finished for c in b.cells)]
     progress(len(log.finished), total)
     if not todo:
         return tally
-    ledger = Ledger(model.cache_block)
+    ledger = Ledger(model.cache_block, model.cache_blocks)
     begun = perf_counter()
     if alone:
-        _warm_up(todo[0], model, ledger, alone)
+        # A prompt of the run's other end: what the first timed request needs is not computed by it.
+        _warm_up(preflight.batches[-1], model, ledger, alone)
         begun = perf_counter()
     else:
         model.share_prefix(preflight.shared_prefix)
         ledger.fill(preflight.shared_prefix)
-    failed_in_a_row = 0
+    failed: set[str] = set()
     for batch in todo:
         good = False
         for ready, output, predicted in run_batch(batch, model, ledger, setting.template, alone):
@@ -303,10 +305,11 @@ def run_all(
             good = _count_in(tally, output) or good
             progress(len(log.finished), total)
         tally.seconds = perf_counter() - begun
-        failed_in_a_row = 0 if good else failed_in_a_row + 1
-        if failed_in_a_row == MAX_FAILED_BATCHES:
+        # By sample: one that the engine refuses fails in each arm, which is no sign that the engine is gone.
+        failed = set() if good else failed | {batch.cells[0].cell.sample.id}
+        if len(failed) == MAX_FAILED_BATCHES:
             raise ModelError(
-                f"the engine failed {MAX_FAILED_BATCHES} batches in a row; finished cells are kept. "
+                f"the engine failed {MAX_FAILED_BATCHES} samples in a row; finished cells are kept. "
                 "See the provider_error rows for its words, then run the same command to go on"
             )
     return tally

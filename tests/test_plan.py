@@ -208,9 +208,56 @@ def test_a_timed_curve_that_would_end_within_a_cluster_is_refused(wanted: int) -
         length_plan(**LATENCY, latency__samples=wanted, probe__act__series=CURVES["filler"])
 
 
-def test_the_length_experiments_own_latency_pass_is_balanced() -> None:
-    for overrides in ([], ["probe=[act_length_thinking]"]):
-        config = compose(["experiment=xfinity_length", "measure=latency", *overrides])
-        batches = build_plan(config, load_scenario("xfinity_length"), words)
-        points = Counter((c.sample.filler_tokens, c.sample.expectation.side) for c in cells(batches))
-        assert len(set(points.values())) == 1 and sum(points.values()) == len(batches) == 3 * 24
+def test_every_series_of_the_probe_is_timed_each_with_its_own_samples_and_orders() -> None:
+    both = CURVES["filler"] | CURVES["moved_limit"] | {"matched": {"clusters": 12}}
+    found = cells(length_plan(**LATENCY, latency__samples=24, probe__act__series=both))
+    assert [c.id for c in found] == [
+        c.id
+        for series in ("filler", "moved_limit", "matched")
+        for c in cells(length_plan(**LATENCY, latency__samples=24, probe__act__series={series: both[series]}))
+    ], "a series is timed alike whatever else is"
+    assert Counter(c.sample.series for c in found) == dict.fromkeys(both, 24 * 3)
+
+
+def test_samples_that_are_whole_clusters_of_one_series_alone_are_refused() -> None:
+    three = {"moved_limit": {"clusters": 6, "prior_calls": [1, 5, 9]}}
+    with pytest.raises(ConfigError, match=r"=8: .*series\.moved_limit has 6 samples; take a multiple of 12"):
+        length_plan(**LATENCY, latency__samples=8, probe__act__series=CURVES["filler"] | three)
+
+
+LENGTH_LATENCIES = [
+    (["experiment=xfinity_length_latency"], 6),
+    (["experiment=xfinity_length", "measure=latency", "latency.samples=48"], None),
+    (["experiment=xfinity_length", "measure=latency", "probe=[act_length_thinking]"], None),
+]
+
+
+@pytest.mark.parametrize(("overrides", "clusters"), LENGTH_LATENCIES)
+def test_the_latency_pass_over_length_times_both_series_in_balance(
+    overrides: list[str], clusters: int | None
+) -> None:
+    config = compose(overrides)
+    found = cells(build_plan(config, load_scenario("xfinity_length"), words))
+    assert len(found) == 2 * 3 * config.latency.samples
+    for series in ("filler", "moved_limit"):
+        mine = [c for c in found if c.sample.series == series]
+        points = Counter(
+            (c.sample.filler_tokens, c.sample.prior_calls if series == "moved_limit" else 0, c.sample.limit)
+            for c in mine
+        )
+        assert len(set(points.values())) == 1 and len(mine) == len(found) / 2
+        assert clusters is None or len({c.sample.cluster for c in mine}) == clusters
+
+
+def test_each_order_of_the_arms_comes_once_at_every_point_of_the_length_latency_experiment() -> None:
+    found = cells(
+        build_plan(compose(["experiment=xfinity_length_latency"]), load_scenario("xfinity_length"), words)
+    )
+    orders: dict[str, list[str]] = {}
+    for cell in found:
+        orders.setdefault(cell.sample.id, []).append(cell.condition)
+    points: dict[tuple[str, str], set[tuple[str, ...]]] = {}
+    for sample_id, order in orders.items():
+        _, series, _, point = sample_id.split("/", 3)
+        points.setdefault((series, point), set()).add(tuple(order))
+    assert len(points) == 2 * 3 * 2 and all(len(found) == 6 for found in points.values())

@@ -13,6 +13,7 @@ from harness.choices import ChoiceBuilder
 from harness.conditions import apply
 from harness.errors import ConfigError, ConfoundError, TemplateError
 from harness.models.prefix_tree import common_prefix
+from harness.plan import Batch
 from harness.preflight import Preflight, ReadyCell, prepare
 from harness.types import Decoding
 
@@ -154,23 +155,30 @@ FITS: dict[str, tuple[dict[str, Any], str]] = {
     "filler in choose": (
         {
             "probe__act": REMOVE,
-            "probe__choose__series": {"filler": {"clusters": 1, "filler_tokens": [0, 300]}},
+            "probe__choose__series": {"filler": {"clusters": 1, "filler_tokens": [300]}},
         },
         r"probe\.choose\.series\.filler\.filler_tokens: 300 needs",
     ),
     "filler in act": (
         {
             "probe__choose": REMOVE,
-            "probe__act__series": {"filler": {"clusters": 1, "filler_tokens": [0, 300]}},
+            "probe__act__series": {"filler": {"clusters": 1, "filler_tokens": [300]}},
         },
         r"probe\.act\.series\.filler\.filler_tokens: 300 needs",
     ),
     "moved limit": (
         {
             "probe__act": REMOVE,
-            "probe__choose__series": {"moved_limit": {"clusters": 1, "prior_calls": [1, 9]}},
+            "probe__choose__series": {"moved_limit": {"clusters": 1, "prior_calls": [9]}},
         },
-        r"probe\.choose\.series\.moved_limit\.prior_calls: 9 needs",
+        r"probe\.choose\.series\.moved_limit\.prior_calls: 9 needs .* give shorter ones in ",
+    ),
+    "prior calls": (
+        {
+            "probe__act": REMOVE,
+            "probe__choose__series": {"prior_calls": {"clusters": 1, "prior_calls": [1, 6]}},
+        },
+        r"prior_calls: 6 needs .* leave 6 out of probe\.choose\.series\.prior_calls\.prior_calls",
     ),
     "matched": (
         {"probe__choose": REMOVE},
@@ -189,6 +197,92 @@ def test_a_length_that_the_model_does_not_take_is_one_line_with_the_key_to_chang
     with pytest.raises(ConfigError, match=match) as caught:
         prepare(batches, template, arms(), DECODING, max_tokens=need - 1)
     assert "model.engine.max_model_len" in str(caught.value) and f"takes {need - 1};" in str(caught.value)
+
+
+BOTH = {
+    "filler": {"clusters": 2, "filler_tokens": [0, 300]},
+    "moved_limit": {"clusters": 1, "prior_calls": [1, 9]},
+}
+
+
+def fitting(batches: tuple[Batch, ...], too_long: set[tuple[int, int]]) -> list[tuple[int, list[str]]]:
+    """Number and cell ids of the batches without cells of these (filler tokens, prior calls; 0: of no matter)."""
+    found = []
+    for batch in batches:
+        cells_left = [
+            cell.id
+            for cell in batch.cells
+            if (cell.sample.filler_tokens, 0) not in too_long
+            and not (cell.sample.series == "moved_limit" and (0, cell.sample.prior_calls) in too_long)
+        ]
+        if cells_left:
+            found.append((batch.number, cells_left))
+    return found
+
+
+def left_in(ready: Preflight) -> list[tuple[int, list[str]]]:
+    return [(batch.number, [cell.request.cell_id for cell in batch.cells]) for batch in ready.batches]
+
+
+def test_a_length_that_does_not_fit_is_left_out_whole_and_told() -> None:
+    """In every probe, arm and sample, though only the longest cell of one probe is too long."""
+    batches = length_plan(probe__choose__series=BOTH, probe__act__series=BOTH)
+    template = tiny_template()
+    whole = prepare(batches, template, arms(), DECODING)
+    assert whole.left_out == () and left_in(whole) == fitting(batches, set())
+    most = longest(whole) - 1
+    ready = prepare(batches, template, arms(), DECODING, max_tokens=most)
+    lengths = {"300 filler tokens": (300, 0), "9 prior calls": (0, 9)}
+    (told,) = ready.left_out
+    (said,) = (what for what in lengths if what in told)
+    series = "filler" if "filler" in said else "moved_limit"
+    assert told == f"series {series}: {said} do not fit the model's {most} tokens and are left out"
+    assert left_in(ready) == fitting(batches, {lengths[said]}) and len(ready.cell_order) < len(
+        whole.cell_order
+    )
+    prompts = [cell.request.prompt.ids for cell in ready_cells(ready)]
+    assert len(ready.shared_prefix) == common_prefix(prompts)
+
+
+def test_of_several_lengths_all_that_do_not_fit_are_told_and_the_rest_runs() -> None:
+    moved = {"moved_limit": {"clusters": 2, "prior_calls": [1, 8, 9]}}
+    batches = length_plan(probe__choose__series=moved, probe__act=REMOVE)
+    template = tiny_template()
+    most = longest(prepare(fit_to(batches, 1), template, arms(), DECODING))
+    ready = prepare(batches, template, arms(), DECODING, max_tokens=most)
+    assert [told.partition(" do not")[0] for told in ready.left_out] == [
+        "series moved_limit: 8 prior calls", "series moved_limit: 9 prior calls",
+    ]  # fmt: skip
+    assert left_in(ready) == fitting(batches, {(0, 8), (0, 9)})
+
+
+def fit_to(batches: tuple[Batch, ...], calls: int) -> tuple[Batch, ...]:
+    """The cells with at most so many prior calls."""
+    return tuple(
+        replace(batch, cells=tuple(cell for cell in batch.cells if cell.sample.prior_calls <= calls))
+        for batch in batches
+    )
+
+
+def test_what_is_left_out_of_a_latency_pass_leaves_the_other_batches_their_numbers() -> None:
+    series = {"moved_limit": {"clusters": 6, "prior_calls": [1, 5]}}
+    batches = length_plan(**LATENCY, latency__samples=24, probe__act__series=series)
+    template = tiny_template()
+    most = longest(prepare(batches, template, arms(), DECODING)) - 1
+    ready = prepare(batches, template, arms(), DECODING, max_tokens=most)
+    assert left_in(ready) == fitting(batches, {(0, 5)}) and len(ready.batches) == 12 * 3
+    numbers = [batch.number for batch in ready.batches]
+    assert numbers != list(range(len(numbers))) and numbers == sorted(numbers)
+
+
+def test_one_probe_whose_series_would_be_empty_is_refused_though_another_keeps_some() -> None:
+    act = {"moved_limit": {"clusters": 1, "prior_calls": [9]}}
+    choose = {"moved_limit": {"clusters": 1, "prior_calls": [1, 9]}}
+    batches = length_plan(probe__choose__series=choose, probe__act__series=act)
+    template = tiny_template()
+    most = longest(prepare(batches, template, arms(), DECODING)) - 1
+    with pytest.raises(ConfigError, match=r"series\.moved_limit\.prior_calls: 9 needs .* no length"):
+        prepare(batches, template, arms(), DECODING, max_tokens=most)
 
 
 def test_after_thinking_the_thought_its_closing_and_the_choice_must_fit() -> None:

@@ -44,6 +44,7 @@ class Scripted:
             yield request.cell_id, self.script(request)
 
     cache_block: int | None = None
+    cache_blocks: int | None = None
 
     def check_cache(self, cache: Any) -> None: ...
 
@@ -231,7 +232,7 @@ def test_three_failing_batches_in_a_row_end_the_run_and_keep_what_is_done(tmp_pa
     assert len(ready.batches) == 6
     model = Scripted(lambda r: answer(r) if r.cell_id in alive else dead(r))
     alive = {c.request.cell_id for c in ready.batches[0].cells}
-    with pytest.raises(ModelError, match="3 batches in a row") as error:
+    with pytest.raises(ModelError, match="3 samples in a row") as error:
         go(tmp_path, model, ready)
     assert "\n" not in str(error.value)
     assert len(model.seen) == 4
@@ -263,11 +264,13 @@ def test_an_engines_own_crash_is_not_taken_for_data(tmp_path: Path) -> None:
 LATENCY = {"measure": "latency", "probe__choose": REMOVE}
 
 
-def test_the_latency_pass_warms_up_once_and_then_asks_one_by_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("warmups", [0, 1, 3])
+def test_the_latency_pass_warms_up_and_then_asks_one_by_one(tmp_path: Path, warmups: int) -> None:
+    """With a prompt from the run's other end: the first timed request finds nothing of its own."""
     ready = preflight(**LATENCY)
     model = Scripted(answer)
-    go(tmp_path, model, ready, alone=Alone())
-    assert model.seen == [[ready.cell_order[0]], *([cell] for cell in ready.cell_order)]
+    go(tmp_path, model, ready, alone=Alone(warmups=warmups))
+    assert model.seen == [*([ready.cell_order[-1]] for _ in range(warmups)), *([c] for c in ready.cell_order)]
     assert model.prefixes == [], "nothing is computed ahead of a timed request"
     assert [r.cell_id for r in rows(tmp_path)] == ready.cell_order
 
@@ -292,6 +295,46 @@ def test_a_warm_up_that_fails_is_no_cell_and_no_crash(tmp_path: Path) -> None:
 
     tally = go(tmp_path, Scripted(script), ready, alone=Alone())
     assert (tally.cells, tally.failed) == (len(ready.cell_order), 0)
+
+
+def test_one_sample_that_the_engine_refuses_in_every_arm_does_not_end_the_run(tmp_path: Path) -> None:
+    ready = preflight(**LATENCY)
+    bad = ready.batches[0].cells[0].cell.sample.id
+    tally = go(
+        tmp_path,
+        Scripted(lambda r: dead(r) if r.cell_id.startswith(f"{bad}|") else answer(r)),
+        ready,
+        alone=Alone(),
+    )
+    assert tally.failed >= 3 and tally.cells == len(ready.cell_order)
+
+
+@pytest.mark.parametrize("cache", ["cold", "warm", "natural"])
+def test_the_ledger_predicts_the_cache_of_lone_requests(tmp_path: Path, cache: str) -> None:
+    ready = preflight(**LATENCY)
+    model = Scripted(answer)
+    model.cache_block = 4
+    go(tmp_path, model, ready, alone=Alone(cache))  # type: ignore[arg-type]
+    shared = {c.request.cell_id: c.shared for b in ready.batches for c in b.cells}
+    for row in rows(tmp_path):
+        predicted = row.output.usage.predicted_cached_tokens
+        assert predicted is not None
+        if cache == "natural":
+            assert predicted > 0, "the system prompt at least is there from the warm-up"
+        else:
+            assert predicted == (0 if cache == "cold" else shared[row.cell_id] // 4 * 4)
+
+
+def test_a_batch_is_asked_in_the_order_in_which_prefixes_meet(tmp_path: Path) -> None:
+    ready = preflight()
+    model = Scripted(answer)
+    model.cache_block = 16
+    go(tmp_path, model, ready)
+    prompts = {c.request.cell_id: c.request.prompt.ids for b in ready.batches for c in b.cells}
+    for batch in model.seen:
+        assert [prompts[cell] for cell in batch] == sorted(prompts[cell] for cell in batch)
+    for row in rows(tmp_path):
+        assert (row.output.usage.predicted_cached_tokens or 0) >= len(ready.shared_prefix) // 16 * 16
 
 
 # -- one cell ----------------------------------------------------------------------------------------------

@@ -4,11 +4,11 @@ import argparse
 import importlib.util
 import shutil
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from harness.commands import console
-from harness.commands.run import execute
-from harness.compose import compose
+from harness.commands.run import execute_all
 
 THINKING_RUNS = (
     ("experiment=xfinity", "probe=[choose_thinking,act_thinking]"),
@@ -60,20 +60,21 @@ def gpu_names() -> list[str]:
     )
 
 
+def job(chosen: Profile, given: Sequence[str]) -> list[list[str]]:
+    """The override lists of the main job. The user's come last and win. A model or probe of the user's own makes
+    one run of it, since the profile's runs are cut to its model; an experiment picks its run."""
+    own = dict(override.split("=", 1) for override in given if "=" in override)
+    runs = chosen.runs
+    if "model" in own or "probe" in own:
+        runs = ((),)
+    elif "experiment" in own:
+        runs = tuple(run for run in runs if f"experiment={own['experiment']}" in run) or ((),)
+    return [[*chosen.overrides, *run, *given] for run in runs]
+
+
 def main(parsed: argparse.Namespace) -> int:
-    """The user's overrides come last and win; a model, experiment or probe of the user's own makes one run of
-    it, since the profile's runs are cut to its model."""
     chosen = profile()
     console.note(f"profile: {chosen.reason} ({' '.join(chosen.overrides)})")
     if parsed.overrides:
         console.note(f"overridden by: {' '.join(parsed.overrides)}")
-    own = any(override.partition("=")[0] in ("experiment", "model", "probe") for override in parsed.overrides)
-    runs = ((),) if own else chosen.runs
-    # All are checked before the first one costs anything.
-    configs = [compose([*chosen.overrides, *run, *parsed.overrides]) for run in runs]
-    for number, config in enumerate(configs, start=1):
-        if len(configs) > 1:
-            console.note(f"run {number} of {len(configs)}: {config.experiment}")
-        folder = execute(config)
-        console.out.print(str(folder), markup=False)
-    return 0
+    return execute_all(job(chosen, parsed.overrides))

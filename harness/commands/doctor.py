@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.table import Table
 
 from harness.commands import console
-from harness.commands.ablate import gpu_names, profile
+from harness.commands.ablate import gpu_names, job, profile
 from harness.commands.build import local_folder
 from harness.compose import compose, options
 from harness.config import RunConfig
@@ -27,7 +27,7 @@ _PACKAGES = ("torch", "transformers", "hydra-core", "datasets", "pandas", "pyarr
 
 def main(parsed: argparse.Namespace) -> int:
     chosen = profile()
-    config = compose([*chosen.overrides, *parsed.overrides])
+    config = compose(job(chosen, parsed.overrides)[0])
     _machine()
     _choices()
     folder = local_folder(config.model)

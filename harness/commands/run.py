@@ -1,6 +1,8 @@
 """`tailgauge run`: an experiment from configuration to results folder. Calling it again resumes."""
 
 import argparse
+import subprocess
+import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,23 +13,38 @@ from harness.commands.build import Bench, build, load_model
 from harness.compose import compose, sweep
 from harness.conditions import Condition
 from harness.config import RunConfig
+from harness.errors import ModelError
 from harness.models.base import Model
 from harness.runlog import RunLog, finalize, provenance, read_manifest, run_folder, update_manifest
 from harness.runlog.files import disk_error
 from harness.runner import Alone, Setting, Tally, run_all
 from harness.scorers import score_record
 
+_VLLM = "harness.models.vllm_engine."
+_SAME_ENGINE = ("backend", "kind", "api", "model", "device", "dtype")
+"""Facts of an engine that must not change within a run."""
+
 
 def main(parsed: argparse.Namespace) -> int:
     """Runs one configuration, or with -m every combination of a sweep."""
-    overrides = sweep(parsed.overrides) if parsed.multirun else [parsed.overrides]
-    # All combinations are checked before the first one costs anything.
-    configs = [compose(each) for each in overrides]
-    for number, config in enumerate(configs, start=1):
-        if len(configs) > 1:
-            console.note(f"run {number} of {len(configs)}: {' '.join(overrides[number - 1])}")
-        run_dir = execute(config)
-        console.out.print(str(run_dir), markup=False)
+    return execute_all(sweep(parsed.overrides) if parsed.multirun else [parsed.overrides])
+
+
+def execute_all(runs: Sequence[Sequence[str]]) -> int:
+    """Runs each list of overrides; the exit code of the first that fails. All are checked before the first one
+    costs anything."""
+    configs = [compose(overrides) for overrides in runs]
+    # An engine of vLLM gives its memory back when its process ends, and no sooner for certain.
+    apart = len(runs) > 1 and any(config.model.target.startswith(_VLLM) for config in configs)
+    for number, (overrides, config) in enumerate(zip(runs, configs, strict=True), start=1):
+        if len(runs) > 1:
+            console.note(f"run {number} of {len(runs)}: {' '.join(overrides)}")
+        if apart:
+            code = subprocess.run([sys.executable, "-m", "harness.cli", "run", *overrides]).returncode
+            if code:
+                return code if code > 0 else 128 - code
+        else:
+            console.out.print(str(execute(config)), markup=False)
     return 0
 
 
@@ -44,6 +61,8 @@ def execute(config: RunConfig) -> Path:
             f"{config.experiment}: {total} cells on {config.model.name}{done}; results go to {folder}"
         )
         _tell_left_out(config)
+        for sentence in bench.preflight.left_out:
+            console.note(sentence)
         if left:
             _compute(bench, log)
     _publish(bench, folder)
@@ -67,13 +86,37 @@ def _compute(bench: Bench, log: RunLog) -> None:
     model = load_model(bench, log.run_dir)
     latency = bench.config.latency
     alone = Alone(latency.cache, latency.warmups) if bench.config.measure == "latency" else None
+    tally = Tally()
     try:
+        _check_engine(log, model)
         before = model.computed_tokens
-        with console.cells() as progress:
-            tally = run_all(bench.preflight, model, log, _setting(bench), alone=alone, progress=progress)
-        _note_session(log.run_dir, model, tally, started, model.computed_tokens - before)
+        try:
+            with console.cells() as progress:
+                run_all(
+                    bench.preflight, model, log, _setting(bench), alone=alone, progress=progress, tally=tally
+                )
+        finally:
+            # Also of a session that was stopped: what it computed is in the rows.
+            _note_session(log.run_dir, model, tally, started, model.computed_tokens - before)
     finally:
         model.close()
+
+
+def _check_engine(log: RunLog, model: Model) -> None:
+    """Refuses to go on with a run on another engine than it was begun on; notes the engine of a new one."""
+    now = model.facts
+    old = read_manifest(log.run_dir).get("engine") if log.finished else None
+    changed = [
+        f"{key}: {old[key]!r} → {now.get(key)!r}"
+        for key in _SAME_ENGINE
+        if old and key in old and old[key] != now.get(key)
+    ]
+    if changed:
+        raise ModelError(
+            f"{log.run_dir}: cannot resume on another engine ({'; '.join(changed)}); go back to the old one, or start "
+            "afresh elsewhere (results=… or model.name=…)"
+        )
+    update_manifest(log.run_dir, engine=now)
 
 
 def _note_session(run_dir: Path, model: Model, tally: Tally, started: str, computed: int) -> None:
@@ -127,6 +170,7 @@ def _manifest(bench: Bench, folder: Path) -> dict[str, Any]:
         "conditions": [_condition(c, bench.conditions) for c in bench.conditions],
         "inputs": bench.inputs,
         "cells": len(bench.preflight.cell_order),
+        "left_out": list(bench.preflight.left_out),
         "shared_prefix_tokens": len(bench.preflight.shared_prefix),
         "started": datetime.now(UTC).isoformat(),
         **provenance(),

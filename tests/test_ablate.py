@@ -1,0 +1,77 @@
+"""What `make ablate` runs on which machine, and what the user's own overrides change of it."""
+
+import importlib.util
+
+import pytest
+
+from harness.commands import ablate
+from harness.compose import compose
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with a GPU and vLLM."""
+    real = importlib.util.find_spec
+    monkeypatch.setattr(ablate, "gpu_names", lambda: ["some GPU"])
+    monkeypatch.setattr(
+        ablate.importlib.util, "find_spec", lambda name: object() if name == "vllm" else real(name)
+    )
+
+
+def jobs(*given: str) -> list[tuple[str, str, tuple[str, ...]]]:
+    configs = [compose(overrides) for overrides in ablate.job(ablate.profile(), given)]
+    return [(config.experiment, config.model.name, tuple(sorted(config.probe))) for config in configs]
+
+
+def test_without_a_gpu_the_main_job_is_the_embedded_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ablate, "gpu_names", list)
+    assert jobs() == [("xfinity", "qwen2.5-coder-1.5b", ("act", "choose"))]
+    assert jobs("model=qwen2.5-coder-0.5b", "experiment=xfinity_small")[0][:2] == (
+        "xfinity_small",
+        "qwen2.5-coder-0.5b",
+    )
+
+
+@pytest.mark.usefixtures("gpu")
+def test_with_a_gpu_both_experiments_run_on_qwen3_thinking() -> None:
+    assert jobs() == [
+        ("xfinity", "qwen3-0.6b-vllm", ("act", "choose")),
+        ("xfinity_length", "qwen3-0.6b-vllm", ("act", "choose")),
+    ]
+    for overrides in ablate.job(ablate.profile(), ()):
+        config = compose(overrides)
+        assert config.model.thinking == "native" and config.probe["choose"].thoughts == 4
+        assert {probe.max_new_tokens for probe in config.probe.values()} == {1024}, "τ is one and the same"
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("experiment", ["xfinity", "xfinity_length"])
+def test_an_experiment_of_the_users_picks_its_run(experiment: str) -> None:
+    assert [name for name, _, _ in jobs(f"experiment={experiment}")] == [experiment]
+
+
+@pytest.mark.usefixtures("gpu")
+def test_a_model_or_a_seed_of_the_users_wins() -> None:
+    assert jobs("model=qwen2.5-coder-0.5b") == [("xfinity", "qwen2.5-coder-0.5b", ("act", "choose"))]
+    for overrides in ablate.job(ablate.profile(), ["seed=11"]):
+        assert compose(overrides).seed == 11
+
+
+def test_with_a_gpu_and_no_vllm_the_job_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ablate, "gpu_names", lambda: ["some GPU"])
+    monkeypatch.setattr(ablate.importlib.util, "find_spec", lambda name: None)
+    assert "vLLM is not" in ablate.profile().reason
+    assert jobs() == [("xfinity", "qwen3-0.6b", ("act", "choose"))]
+
+
+@pytest.mark.usefixtures("gpu")
+def test_doctor_works_on_a_machine_with_a_gpu(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import argparse
+
+    from harness.commands import doctor
+
+    monkeypatch.setattr(doctor, "gpu_names", lambda: ["some GPU"])
+    assert doctor.main(argparse.Namespace(overrides=[], template=None)) == 0
+    assert "qwen3-0.6b-vllm" in capsys.readouterr().out
