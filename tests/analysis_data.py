@@ -348,6 +348,8 @@ ROBUST: dict[str, list[dict[str, Any]]] = {
         for c in rows(2, curve=False)
     ],
     "nothing scored": [
-        cell(probe=p, sample_id=f"{p}{i}", cluster=f"c{i}") for p in ("act", "choose") for i in range(3)
+        cell(probe=p, sample_id=f"{p}{i}", cluster=f"c{i}")
+        for p in ("act", "choose", "ask")
+        for i in range(3)
     ],
 }

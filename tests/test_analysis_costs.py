@@ -75,33 +75,38 @@ def test_columns_that_no_row_knows_are_named_once_and_not_shown(tmp_path: Path) 
     assert "Unknown in every row: τ, thinking, censored, thinking ÷ control." in text
 
 
-def drawn(*thoughts: tuple[int, bool, float]) -> list[dict[str, Any]]:
-    """Thoughts of (tokens, cut, P(act)); the rest of the mass is `reply`'s, one part in 20 of all is lost."""
+def drawn(*thoughts: tuple[int, str, float]) -> list[dict[str, Any]]:
+    """Thoughts of (tokens, end, P(act)); the rest of the mass is `reply`'s, one part in 20 of all is lost. `end`:
+    its own, by the rule (`cut`), or by the rule since the limit cut it (`censored`)."""
     return [
         {
-            "token_ids": [7] * min(tokens, 3), "cut": cut, "reasoning_tokens": tokens,
+            "token_ids": [7] * min(tokens, 3), "cut": end != "own", "censored": end == "censored",
+            "reasoning_tokens": tokens,
             "logprobs": [float("-inf"), float(np.log(0.95 * p)), float(np.log(0.95 * (1 - p)))],
         }
-        for tokens, cut, p in thoughts
+        for tokens, end, p in thoughts
     ]  # fmt: skip
 
 
 def test_thoughts_before_a_choice_are_counted_restricted_and_their_spread_is_given(tmp_path: Path) -> None:
     cells = matched(CONTROL, [1.0, 2.0], [0.0, 0.0])
-    four = drawn((10, False, 0.2), (20, False, 0.4), (30, False, 0.6), (40, True, 0.8))
+    four = drawn((10, "own", 0.2), (20, "own", 0.4), (30, "cut", 0.6), (40, "censored", 0.8))
     for i, cell in enumerate(cells):
         cell |= {"choices": json.dumps(LABELS), "expectation.tool": "phone_call", "target": "Xfinity"}
         cell["output.usage.reasoning_tokens"] = 400  # of all thoughts together: no length of a thought
-        cell[THOUGHTS] = four if i else drawn(*[(100, False, 0.5)] * 4)
+        cell[THOUGHTS] = four if i else drawn(*[(100, "own", 0.5)] * 4)
     tables = tables_of(tmp_path, cells)
     found = row(tables, "choose", condition="control")
     assert (found["thoughts"], found["thought_tau"]) == (4, 64)
-    assert found["thoughts_cut_share"] == pytest.approx(3 / 16)
-    # A cut thought counts as τ, and so does a longer one; c0 holds one cell of each kind.
+    assert found["thoughts_cut_share"] == pytest.approx(6 / 16)
+    assert found["thoughts_censored_share"] == pytest.approx((3 + 4) / 16)
+    # A censored thought counts as τ, and so does a longer one; one that was closed by rule, but whose length is
+    # known, as what it is. c0 holds one cell of each kind.
     plain, long = (10 + 20 + 30 + 64) / 4, 64
     assert found["thought_tokens"] == pytest.approx(((plain + long) / 2 + plain) / 2)
     assert found["thought_sd"] == pytest.approx(3 / 4 * np.std([0.2, 0.4, 0.6, 0.8], ddof=1))
-    assert "| thoughts a cell |" in tables["choose"].to_markdown()
+    text = tables["choose"].to_markdown()
+    assert "| thoughts a cell | cut | censored |" in text
     assert pd.isna(row(tables, "tokens", condition="control")["thinking"])
 
 
@@ -111,7 +116,7 @@ def test_without_thoughts_the_table_of_choices_says_nothing_of_them(tmp_path: Pa
 
 
 def test_a_thought_whose_choices_are_unknown_has_no_spread_but_counts(tmp_path: Path) -> None:
-    cells = [c | {THOUGHTS: drawn(*[(9, False, 0.5)] * 4)} for c in matched(CONTROL, [1.0], [0.0])]
+    cells = [c | {THOUGHTS: drawn(*[(9, "own", 0.5)] * 4)} for c in matched(CONTROL, [1.0], [0.0])]
     found = row(tables_of(tmp_path, cells), "choose", condition="control")
     assert found["thought_tokens"] == 9 and pd.isna(found["thought_sd"])
 
@@ -195,7 +200,8 @@ def test_what_the_run_log_writes_of_thoughts_and_cache_is_what_analysis_reads(tm
     write_run(tmp_path, [])
     made = make_record(0)
     labels = {f"{made.expectation.tool}:{made.target}": (5, 6), "reply": (7,)}
-    thoughts = tuple(Thought((1, 2, 3), cut, 3, (-0.5, -1.0)) for cut in (True, False))
+    ends = ((True, True), (True, False), (False, False))
+    thoughts = tuple(Thought((1, 2, 3), cut, 3, (-0.5, -1.0), censored) for cut, censored in ends)
     usage = replace(made.output.usage, predicted_cached_tokens=32, cached_tokens=16)
     score = replace(made.score, outcome=None, logit_act=0.5, p_act=0.6, p_act_norm=0.6, choice_mass=1.0)
     output = replace(made.output, thoughts=thoughts, usage=usage, finish_reason="choice")
@@ -203,5 +209,6 @@ def test_what_the_run_log_writes_of_thoughts_and_cache_is_what_analysis_reads(tm
     (tmp_path / "samples.jsonl").write_text(record_to_json(made) + "\n", encoding="utf-8")
     finalize(tmp_path)
     cell = load(tmp_path).cells.iloc[0]
-    assert (cell["thoughts"], cell["thoughts_cut"], cell["thought_sd"]) == (2, 1, 0.0)
+    assert (cell["thoughts"], cell["thoughts_cut"], cell["thoughts_censored"]) == (3, 2, 1)
+    assert cell["thought_sd"] == 0.0 and cell["thought_tokens"] == (cell["tau"] + 3 + 3) / 3
     assert (cell[PREDICTED], cell[CACHED]) == (32, 16)

@@ -74,19 +74,24 @@ def test_the_limit_of_thinking_is_one_for_all_lengths(tmp_path: Path) -> None:
     tables = tables_of(tmp_path, cells)
     data = tables["length"].data
     assert list(data["tau"]) == [40.0] * 3 and list(data["thinking"]) == [40.0] * 3
-    assert list(data["censored_share"]) == [1.0] * 3
+    assert list(data["censored_share"]) == [1.0] * 3 and data["cut_share"].isna().all()
 
 
 def test_after_drawn_thoughts_the_thinking_of_a_length_is_the_tokens_of_a_thought(tmp_path: Path) -> None:
     cells = [cell for c in range(2) for x in XS for cell in pair("filler", c, x, 1.0)]
     for cell in cells:
         tokens, long = 10 + cell["filler_tokens"] // 100, cell["filler_tokens"] == 4000
-        one = {"token_ids": [1], "cut": False, "reasoning_tokens": tokens, "logprobs": [-1.0]}
-        cell["output.thoughts"] = [one] * 3 + [one | {"cut": long}]
+        one = {
+            "token_ids": [1], "cut": False, "reasoning_tokens": tokens, "logprobs": [-1.0], "censored": False,
+        }  # fmt: skip
+        # Two were closed by rule at the longest; the limit cut only one of them.
+        cell["output.thoughts"] = [one] * 2 + [one | {"cut": long}, one | {"cut": long, "censored": long}]
     tables = tables_of(tmp_path, cells)
     data = tables["length"].data
     assert list(data["thinking"]) == [10, 20, (3 * 50 + 64) / 4]
     assert list(data["censored_share"]) == [0, 0, 0.25] and list(data["tau"]) == [64] * 3
+    assert list(data["cut_share"]) == [0, 0, 0.5]
+    assert "| censored | closed by rule |" in tables["length"].to_markdown()
     assert row(tables, "slopes", measure="thinking")["clusters"] == 2
 
 

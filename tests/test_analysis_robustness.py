@@ -22,6 +22,7 @@ def test_a_partial_run_gives_every_table_and_says_what_was_not_measured(tmp_path
         "rates",
         "outcomes",
         "detection",
+        "ask",
         "prior_calls",
         "filler",
         "length",

@@ -110,11 +110,13 @@ def test_one_request_alone_gives_the_batchs_reply(folders: dict[str, Path], kind
         if request.probe == "act":
             alone = model.run_alone(request)
             assert alone.token_ids == outputs[request.cell_id].token_ids
-            assert alone.usage.cached_tokens == 0
+            assert (alone.usage.cached_tokens, alone.timing.cache) == (0, "cold")
+            assert model.run_alone(request, "warm", 2).timing.cache == "warm"
             timing = alone.timing
             assert timing.total is not None and timing.first_token is not None
             assert 0 < timing.first_token < timing.total
-            assert outputs[request.cell_id].timing.total is None, "a batched run measures no latency"
+            batched = outputs[request.cell_id].timing
+            assert batched.total is None and batched.cache is None, "a batched run measures no latency"
     assert run(model, requests) == outputs or {k: o.token_ids for k, o in run(model, requests).items()} == {
         k: o.token_ids for k, o in outputs.items()
     }

@@ -95,6 +95,23 @@ def test_a_sweep_makes_one_run_folder_per_combination_and_leaves_nothing_else(
     )
 
 
+def test_a_length_that_does_not_fit_the_model_is_told_and_left_out_of_the_run(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    ended = cli.done(
+        "run", "experiment=xfinity_length_small", "probe=[act_length_small]", "condition=[control,agent_status]",
+        "~probe.act.series.moved_limit", "probe.act.series.filler={clusters: 1, filler_tokens: [0, 4000]}",
+        "probe.act.max_new_tokens=4", "model=local", f"model.path={tiny_model}", "+model.engine.max_model_len=3000",
+        cwd=tmp_path,
+    )  # fmt: skip
+    told = "series filler: 4000 filler tokens do not fit the model's 3000 tokens and are left out"
+    assert told in " ".join(ended.stderr.split())
+    folder = cli.printed_folder(ended, tmp_path)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert manifest["left_out"] == [told] and manifest["cells"] == 4
+    assert {row["filler_tokens"] for row in cli.rows(folder / "samples.jsonl")} == {0}
+
+
 def test_a_sweep_with_one_bad_choice_starts_none(tiny_model: Path, tmp_path: Path) -> None:
     ended = cli.call(
         "run", "-m", *cli.TINY, f"model.path={tiny_model}", "model.pack_tokens=256,1", cwd=tmp_path

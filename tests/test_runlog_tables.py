@@ -87,6 +87,18 @@ def test_times_live_in_a_table_of_their_own(tmp_path: Path) -> None:
     assert table.schema.field("first_token").type == pa.float64()
 
 
+def test_the_cache_state_is_each_timings_own_where_it_knows_it(tmp_path: Path) -> None:
+    timed, plain = make_record(0), make_record(1)
+    timing = replace(timed.output.timing, cache="natural")
+    timed = replace(timed, output=replace(timed.output, timing=timing))
+    folder = log_of(tmp_path, [timed, plain])
+    assert next(iter(read_records(folder))).output.timing.cache == "natural"
+    finalize(folder, measure="latency", cache_state="cold")
+    table = pq.read_table(folder / "timings.parquet")
+    assert table["cache_state"].to_pylist() == ["natural", "cold"]
+    assert "cache" not in table.column_names
+
+
 def test_a_published_run_without_its_log_can_be_read_and_rescored(tmp_path: Path) -> None:
     folder = log_of(tmp_path, [make_record(0), make_record(1)])
     finalize(folder)

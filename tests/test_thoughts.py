@@ -116,17 +116,20 @@ def test_each_thought_has_a_seed_of_its_own_that_all_arms_share() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "finish", "closed", "cut", "tokens"),
+    ("text", "finish", "closed", "cut", "censored", "tokens"),
     [
-        ("<think>ab</think>", "stop", "<think>ab</think>" + GAP, False, 2),
-        ("<think>ab", "length", "<think>ab\n</think>" + GAP, True, 2),
-        ("<think>ab\n", "length", "<think>ab\n</think>" + GAP, True, 3),
-        ("<think>ab", "stop", "<think>ab\n</think>" + GAP, True, 2),
-        ("no thought at all", "stop", "<think>" + GAP + "</think>" + GAP, True, 0),
+        ("<think>ab</think>", "stop", "<think>ab</think>" + GAP, False, False, 2),
+        ("<think>ab</think>", "length", "<think>ab</think>" + GAP, False, False, 2),
+        ("<think>ab", "length", "<think>ab\n</think>" + GAP, True, True, 2),
+        ("<think>ab\n", "length", "<think>ab\n</think>" + GAP, True, True, 3),
+        # Its length is known: it broke off by itself, or never began.
+        ("<think>ab", "stop", "<think>ab\n</think>" + GAP, True, False, 2),
+        ("no thought at all", "stop", "<think>" + GAP + "</think>" + GAP, True, False, 0),
+        ("no thought, cut", "length", "<think>" + GAP + "</think>" + GAP, True, False, 0),
     ],
 )
 def test_a_thought_is_closed_by_the_stated_rule(
-    text: str, finish: str, closed: str, cut: bool, tokens: int
+    text: str, finish: str, closed: str, cut: bool, censored: bool, tokens: int
 ) -> None:
     model = Scripted([(text, finish)], [0.5])
     output = go(model, request())["cell"]
@@ -134,7 +137,7 @@ def test_a_thought_is_closed_by_the_stated_rule(
         assert ask.prompt.ids == PROMPT + encode(closed)
         assert ask.forced_ids == FORCED and ask.thoughts == 0
     for thought in output.thoughts:
-        assert (thought.cut, thought.reasoning_tokens) == (cut, tokens)
+        assert (thought.cut, thought.censored, thought.reasoning_tokens) == (cut, censored, tokens)
         assert decode(thought.token_ids) == text
 
 
@@ -142,7 +145,8 @@ def test_a_block_that_the_prompt_opened_is_closed_too() -> None:
     model = Scripted([("ab", "length")], [0.5])
     output = go(model, request(think_open=True))["cell"]
     assert model.asked[0].prompt.ids == PROMPT + encode("ab\n</think>" + GAP)
-    assert output.thoughts[0].cut and output.thoughts[0].reasoning_tokens == 2
+    first = output.thoughts[0]
+    assert (first.cut, first.censored, first.reasoning_tokens) == (True, True, 2)
 
 
 def test_a_last_token_that_holds_more_than_the_mark_is_spelt_anew() -> None:

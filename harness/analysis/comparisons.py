@@ -66,7 +66,13 @@ def comparisons(run: RunData) -> Table:
         rows += [_choose_row(chosen, pair, measure, unit) for pair in pairs(run.arms) if _both(chosen, pair)]
     for measure, side, mark in ACT_MEASURES:
         cells = acted[acted["side"] == side]
-        rows += [_act_row(cells, pair, measure, mark) for pair in pairs(run.arms) if _both(cells, pair)]
+        rows += [
+            _share_row(cells, pair, "act", measure, mark) for pair in pairs(run.arms) if _both(cells, pair)
+        ]
+    asked = run.part("ask", MATCHED)
+    rows += [
+        _share_row(asked, pair, "ask", "accuracy", "right") for pair in pairs(run.arms) if _both(asked, pair)
+    ]
     _correct(rows)
     return Table(
         name="comparisons",
@@ -121,12 +127,12 @@ def _choose_row(cells: pd.DataFrame, pair: Pair, measure: str, unit: str) -> Row
     return row | {"label": "confirmatory" if confirmatory else "exploratory"}
 
 
-def _act_row(cells: pd.DataFrame, pair: Pair, measure: str, mark: str) -> Row:
+def _share_row(cells: pd.DataFrame, pair: Pair, probe: str, measure: str, mark: str) -> Row:
     both = common(cells, pair.arm.name, pair.against.name, mark)
     mine, other = (by_cluster(both, name, mark) for name in (pair.arm.name, pair.against.name))
     d = (mine - other).dropna()
     row = (
-        _row("act", measure, "share", pair) | _tested(d, st.difference_interval(d)) | {"label": "exploratory"}
+        _row(probe, measure, "share", pair) | _tested(d, st.difference_interval(d)) | {"label": "exploratory"}
     )
     if len(both) == 2 * len(d):  # one pair per cluster: the exact test of the pairs is valid
         row["p_mcnemar"] = st.mcnemar_p(mine.loc[d.index], other.loc[d.index])

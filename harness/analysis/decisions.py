@@ -40,8 +40,8 @@ CHOOSE_COLUMNS: dict[str, int | None] = {
     "sensitivity_low": 3, "sensitivity_high": 3, "sensitivity_boot_low": 3, "sensitivity_boot_high": 3,
     "bias": 3, "bias_low": 3, "bias_high": 3, "bias_boot_low": 3, "bias_boot_high": 3, "delta_p": 4,
     "delta_p_low": 4, "delta_p_high": 4, "auc_within": 3, "auc_within_low": 3, "auc_within_high": 3,
-    "auc_pooled": 3, "thoughts": 1, "thoughts_cut_share": 4, "thought_tau": 0, "thought_tokens": 1,
-    "thought_tokens_low": 1, "thought_tokens_high": 1, "thought_sd": 4,
+    "auc_pooled": 3, "thoughts": 1, "thoughts_cut_share": 4, "thoughts_censored_share": 4, "thought_tau": 0,
+    "thought_tokens": 1, "thought_tokens_low": 1, "thought_tokens_high": 1, "thought_sd": 4,
 }  # fmt: skip
 
 
@@ -248,7 +248,8 @@ def choose(run: RunData) -> Table:
             Shown("AUC within", ("auc_within", "auc_within_low", "auc_within_high")),
             Shown("AUC pooled", ("auc_pooled",)), Shown("mass of all choices", ("choice_mass",)),
             Shown("excluded", ("excluded",)), Shown("thoughts a cell", ("thoughts",), rare=True),
-            Shown("cut", ("thoughts_cut_share",), rare=True), Shown("τ", ("thought_tau",), rare=True),
+            Shown("cut", ("thoughts_cut_share",), rare=True),
+            Shown("censored", ("thoughts_censored_share",), rare=True), Shown("τ", ("thought_tau",), rare=True),
             Shown("tokens a thought", ("thought_tokens", "thought_tokens_low", "thought_tokens_high"), rare=True),
             Shown("spread of P(call) over thoughts", ("thought_sd",), rare=True),
         ),
@@ -260,9 +261,9 @@ def choose(run: RunData) -> Table:
 
 _OF_THOUGHTS = (
     " The model thought first: P(call) is the mean over the thoughts drawn for a cell. `cut`: share of thoughts "
-    "without an end of their own, closed by rule. Tokens a thought: mean restricted to the limit τ, a cut one "
-    "counting as τ. The spread is the standard deviation of P(call) over the thoughts of one cell, averaged over "
-    "cells."
+    "without an end of their own, closed by rule; `censored`: share that the limit cut inside the thinking. Tokens a "
+    "thought: mean restricted to the limit τ, a censored one counting as τ, every other as long as it is. The "
+    "spread is the standard deviation of P(call) over the thoughts of one cell, averaged over cells."
 )
 
 
@@ -297,6 +298,7 @@ def _thoughts(used: pd.DataFrame) -> Row:
     return {
         "thoughts": float(drawn["thoughts"].mean()), "thought_tau": float(drawn["tau"].min()),
         "thoughts_cut_share": float(drawn["thoughts_cut"].sum() / drawn["thoughts"].sum()),
+        "thoughts_censored_share": float(drawn["thoughts_censored"].sum() / drawn["thoughts"].sum()),
         "thought_sd": float(drawn["thought_sd"].mean()),
     } | spread("thought_tokens", st.t_interval(drawn.groupby("cluster")["thought_tokens"].mean()))  # fmt: skip
 

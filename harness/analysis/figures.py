@@ -246,7 +246,7 @@ def tokens(tables: Tables, arms: Sequence[Arm]) -> Figure | None:
     prompts = data[
         data["probe"] == ("choose" if (data["probe"] == "choose").any() else data["probe"].iloc[0])
     ]
-    replies = data[(data["probe"] != "choose") & data["output"].notna()]
+    replies = data[(data["probe"] == "act") & data["output"].notna()]
     heights = [len(prompts) * ROW + 0.75] + ([len(replies) * ROW + 0.75] if len(replies) else [])
     figure, axes = panels(heights)
     bars = prompts["bar_tokens"].astype(float).fillna(0.0)

@@ -31,7 +31,7 @@ _NUMBERS = (
     "output.usage.prompt_tokens", "output.usage.completion_tokens", "output.usage.cached_tokens",
     "output.usage.predicted_cached_tokens", "output.usage.reasoning_tokens",
     "output.usage.reported_reasoning_tokens", "score.p_act", "score.p_act_norm", "score.logit_act",
-    "score.choice_mass",
+    "score.choice_mass", "score.answer", "score.right",
 )  # fmt: skip
 _KEYS = ("measure", "cache_state")
 _FLAGS = (
@@ -138,11 +138,14 @@ def _prepare_cells(raw: pd.DataFrame) -> pd.DataFrame:
     cells.loc[failed, "score.outcome"] = "provider_error"
     # A cell without a score is no pass and no failure; it is counted, not guessed.
     acted, chosen = cells["probe"] == "act", cells["probe"] == "choose"
+    asked = cells["probe"] == "ask"
     unscored = (acted & outcome.isna()) | (chosen & cells["score.logit_act"].isna())
+    unscored |= asked & cells["score.right"].isna()
     cells["unscored"] = (unscored & ~failed).astype(bool)
     cells["excluded"] = failed | cells["unscored"]
     cells["truncated"] = (outcome == "truncated").astype(bool)
     _mark_decisions(cells)
+    _mark_answers(cells)
     _mark_thinking(cells)
     mark_thoughts(cells, raw)
     return cells.sort_values("cell_id", kind="stable").reset_index(drop=True)
@@ -168,6 +171,13 @@ def _mark_decisions(cells: pd.DataFrame) -> None:
     cells["complied_trusting"] = ~(attempted | outcome.isin(["violation"]) | cut | malformed)
     cells["refused"] = ~attempted | cut
     cells["refused_lenient"] = ~(attempted | malformed) | cut
+
+
+def _mark_answers(cells: pd.DataFrame) -> None:
+    """Add to `ask` cells whether the answer is right (1, 0 or unknown; a reply cut off is wrong), and whether the
+    reply stated several different numbers, which the scorer takes for no answer."""
+    cells["right"] = cells["score.right"].mask(cells["truncated"] & (cells["probe"] == "ask"), 0.0)
+    cells["several"] = cells["score.reason"].fillna("").astype(str).str.startswith("several")
 
 
 def _mark_thinking(cells: pd.DataFrame) -> None:

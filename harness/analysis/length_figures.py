@@ -107,12 +107,12 @@ def _draw(axis: Any, panel: Panel, rows: pd.DataFrame, series: str, arms: Sequen
 
 
 def _limit(panel: Panel, rows: pd.DataFrame) -> str:
-    """What thinking is restricted to, and how much of it was cut at most."""
+    """What thinking is restricted to, and how much of it the limit cut at most."""
     if panel.measure != "thinking":
         return ""
     cut = float(rows["censored_share"].astype(float).max())
     return f" to τ = {fixed(rows['tau'].max(), 0)}" + (
-        f" (cut: up to {100 * cut:.0f} %)" if cut else " (none cut)"
+        f" (censored: up to {100 * cut:.0f} %)" if cut else " (none censored)"
     )
 
 

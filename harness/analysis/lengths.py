@@ -31,7 +31,7 @@ COLUMNS: dict[str, int | None] = {
     "sensitivity_high": 3, "bias": 3, "bias_low": 3, "bias_high": 3, "p_due": 4, "p_forbidden": 4,
     "compliance": 4, "compliance_low": 4, "compliance_high": 4, "over_refusal": 4, "over_refusal_low": 4,
     "over_refusal_high": 4, "tau": 0, "n_thinking": 0, "thinking": 1, "thinking_low": 1, "thinking_high": 1,
-    "censored_share": 4, "n_output": 0, "output": 1, "output_low": 1, "output_high": 1, "cache_state": None,
+    "censored_share": 4, "cut_share": 4, "n_output": 0, "output": 1, "output_low": 1, "output_high": 1, "cache_state": None,
     "first_token": 4, "first_token_low": 4, "first_token_high": 4, "first_answer_token": 4,
     "first_answer_token_low": 4, "first_answer_token_high": 4, "total": 4, "total_low": 4, "total_high": 4,
 }  # fmt: skip
@@ -54,8 +54,9 @@ def sweeps(run: RunData) -> Iterator[Sweep]:
     # After drawn thoughts the thinking of a cell is the mean of its thoughts.
     drawn = cells["thoughts"] > 0
     cells["thinking"] = cells["thinking"].mask(drawn, cells["thought_tokens"])
+    cells["cut"] = (cells["thoughts_cut"] / cells["thoughts"]).where(drawn)
     cells["censored"] = (
-        cells["censored"].astype("float64").mask(drawn, cells["thoughts_cut"] / cells["thoughts"])
+        cells["censored"].astype("float64").mask(drawn, cells["thoughts_censored"] / cells["thoughts"])
     )
     cells = cells.merge(timed(run)[["cell_id", *SECONDS, "cache_state"]], on="cell_id", how="left")
     for series, column in SERIES.items():
@@ -81,7 +82,9 @@ def length(run: RunData) -> Table:
             "calls are forbidden once more under a limit of n and due under n + 1). Context is the prompt without "
             "the bar, in tokens. Both sides of the rule stand at every x. Sensitivity as in the table of "
             "probabilities, compliance and over-refusal as in the one of free answers, thinking restricted to the "
-            "limit τ, the same at every length (after drawn thoughts: tokens a thought); seconds only where "
+            "limit τ, the same at every length (after drawn thoughts: tokens a thought). A reply or thought that the "
+            "limit cut inside its thinking is `censored` and counts as τ; `closed by rule` is the share of drawn "
+            "thoughts without an end of their own: the censored ones, and others of known length. Seconds only where "
             "requests were timed one at a time, per x and not paired. Brackets: 95 % t intervals over clusters, Wilson "
             "intervals on the effective n for shares."
         ),
@@ -92,7 +95,8 @@ def length(run: RunData) -> Table:
             Shown("clusters", ("clusters",)), *(_spread(name) for name in ("sensitivity", "compliance")),
             Shown("over-refusal", ("over_refusal", "over_refusal_low", "over_refusal_high"), rare=True),
             Shown("τ", ("tau",), rare=True), _spread("thinking"),
-            Shown("censored", ("censored_share",), rare=True), _spread("output"),
+            Shown("censored", ("censored_share",), rare=True),
+            Shown("closed by rule", ("cut_share",), rare=True), _spread("output"),
             Shown("cache", ("cache_state",), rare=True), *(_spread(name) for name in SECONDS),
             Shown("excluded", ("excluded",)),
         ),
@@ -115,6 +119,7 @@ def _row(cells: pd.DataFrame, arm: Arm, probe: str) -> Row:
         "clusters": int(used["cluster"].nunique()), "n_thinking": len(counted),
         "n_output": int(used[OUTPUT].notna().sum()), "tau": counted["tau"].min() if len(counted) else None,
         "censored_share": float(counted["censored"].mean()) if len(counted) else None,
+        "cut_share": float(counted["cut"].mean()) if counted["cut"].notna().any() else None,
         "cache_state": "+".join(sorted(set(used["cache_state"].dropna()))) or None,
     }  # fmt: skip
     for name, column in MEANS.items():

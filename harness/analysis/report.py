@@ -14,6 +14,7 @@ import pandas as pd
 from rich.table import Table as RichTable
 
 from harness.analysis import statistics as st
+from harness.analysis.ask import ask_sentences
 from harness.analysis.decisions import MATCHED, Row
 from harness.analysis.figures import build_figures
 from harness.analysis.frames import RunData, load
@@ -68,9 +69,10 @@ def terminal_table(run_dir: Path) -> RichTable:
                "over-refusal", "bar tokens")  # fmt: skip
     for i, column in enumerate(columns):
         shown.add_column(column, justify="right" if i else "left", no_wrap=i == 0)
-    for arm in run.arms:
+    there = set(run.cells["condition"])
+    for arm in (arm for arm in run.arms if arm.name in there):
         shown.add_row(arm.name, *_terminal_cells(tables, arm.name))
-    if not run.arms:
+    if not there:
         shown.add_row("no cells (n = 0)", *[UNKNOWN] * (len(columns) - 1))
     return shown
 
@@ -120,6 +122,7 @@ def _sentences(run: RunData, tables: Tables) -> list[str]:
             bias = _pick(compared, measure="bias", kind=kind, condition=row["condition"])
             found.append(_effect({str(k): v for k, v in row.items()}, bias))
     found += _answers(run, tables)
+    found += ask_sentences(tables["ask"].data, compared, run.arms)
     if compared.empty:
         found.append("No bar can be compared with a placebo or a control: not measured.")
     return [*found, *length_sentences(tables["slopes"].data), *_lost(run)]

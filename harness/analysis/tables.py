@@ -5,6 +5,7 @@ Knows the list of tables; each is built in the module of its subject. Writes CSV
 
 from pathlib import Path
 
+from harness.analysis.ask import ask
 from harness.analysis.cached import cache
 from harness.analysis.comparisons import comparisons
 from harness.analysis.costs import latency, throughput, tokens
@@ -53,7 +54,7 @@ def cells(run: RunData) -> Table:
 def build_tables(run: RunData) -> dict[str, Table]:
     """Every table by name, in reading order; a table without data says so."""
     made = [
-        cells(run), choose(run), comparisons(run), rates(run), outcomes(run), detection(run),
+        cells(run), choose(run), comparisons(run), rates(run), outcomes(run), detection(run), ask(run),
         prior_calls(run), filler(run), length(run), slopes(run), tokens(run), throughput(run), cache(run),
         latency(run),
     ]  # fmt: skip

@@ -1,7 +1,7 @@
 """Thoughts drawn before a choice (`choose` on a model that thinks) → numbers of a cell.
 
-Knows the column `output.thoughts` of samples.parquet: per cell a list of {cut, reasoning_tokens, logprobs}, the
-last in the sorted order of the cell's choices. Knows nothing of arms, clusters or tables.
+Knows the column `output.thoughts` of samples.parquet: per cell a list of {cut, censored, reasoning_tokens,
+logprobs}, the last in the sorted order of the cell's choices. Knows nothing of arms, clusters or tables.
 """
 
 import json
@@ -14,16 +14,18 @@ import pandas as pd
 THOUGHTS = "output.thoughts"
 LABELS = ("choices", "expectation.tool")
 """Columns that name the choices whose probabilities a thought holds."""
-_UNKNOWN = (0, 0, float("nan"), float("nan"))
+NUMBERS = ("thoughts", "thoughts_cut", "thoughts_censored", "thought_tokens", "thought_sd")
+_UNKNOWN = (0, 0, 0, float("nan"), float("nan"))
 
 
 def mark_thoughts(cells: pd.DataFrame, raw: pd.DataFrame) -> None:
     """Add to `cells`, which share the index of the raw rows, what their thoughts were.
 
-    `thoughts`: how many were drawn. `thoughts_cut`: how many had no end of their own. `thought_tokens`: mean
-    tokens of a thought restricted to the cells' `tau` (a cut thought counts as τ). `thought_sd`:
-    standard deviation over the cell's thoughts of the asked-for action's probability, renormalised over the
-    choices; unknown below two thoughts.
+    `thoughts`: how many were drawn. `thoughts_cut`: how many were closed by rule, having no end of their own.
+    `thoughts_censored`: how many were cut by a limit inside their block, the cells' `tau` included; their count
+    is a lower bound. `thought_tokens`: mean tokens of a thought restricted to τ, a censored one counting as τ and
+    every other as long as it is. `thought_sd`: standard deviation over the cell's thoughts of the asked-for
+    action's probability, renormalised over the choices; unknown below two thoughts.
     """
     drawn: list[Sequence[Mapping[str, Any]]] = [[] for _ in range(len(raw))]
     if THOUGHTS in raw.columns:
@@ -33,7 +35,7 @@ def mark_thoughts(cells: pd.DataFrame, raw: pd.DataFrame) -> None:
         _numbers(thoughts, float(tau), *named) if thoughts else _UNKNOWN
         for thoughts, tau, named in zip(drawn, cells["tau"], labels, strict=True)
     ]
-    for at, name in enumerate(("thoughts", "thoughts_cut", "thought_tokens", "thought_sd")):
+    for at, name in enumerate(NUMBERS):
         cells[name] = [float(row[at]) for row in numbers]
 
 
@@ -49,14 +51,15 @@ def _labels(raw: pd.DataFrame, i: int) -> tuple[str | None, tuple[str, ...]]:
 
 def _numbers(
     thoughts: Sequence[Mapping[str, Any]], tau: float, act: str | None, labels: tuple[str, ...]
-) -> tuple[int, int, float, float]:
-    cut = [bool(thought["cut"]) for thought in thoughts]
+) -> tuple[int, int, int, float, float]:
+    cut = sum(bool(thought["cut"]) for thought in thoughts)
     counts = [float(thought["reasoning_tokens"]) for thought in thoughts]
-    restricted = [tau if c else min(n, tau) for n, c in zip(counts, cut, strict=True)]
+    censored = [bool(thought.get("censored")) or n > tau for thought, n in zip(thoughts, counts, strict=True)]
+    restricted = [tau if c else n for n, c in zip(counts, censored, strict=True)]
     shares = [_share(thought["logprobs"], act, labels) for thought in thoughts]
     known = [share for share in shares if share is not None]
     spread = float(np.std(known, ddof=1)) if len(known) == len(thoughts) > 1 else float("nan")
-    return len(thoughts), sum(cut), float(np.mean(restricted)), spread
+    return len(thoughts), cut, sum(censored), float(np.mean(restricted)), spread
 
 
 def _share(logprobs: Sequence[float] | None, act: str | None, labels: tuple[str, ...]) -> float | None:

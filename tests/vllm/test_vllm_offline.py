@@ -23,7 +23,7 @@ from harness.scorers import score_record
 from harness.template import ChatTemplate
 from harness.types import Decoding, EvalRecord, ModelOutput, Request
 
-from conftest import settings  # isort: skip
+from conftest import ENGINE, settings  # isort: skip
 
 BLOCK = 32
 CONDITIONS = ("control", "placebo", "agent_status")
@@ -105,8 +105,7 @@ def test_the_cache_state_before_a_lone_request_is_the_asked_for_one(
 ) -> None:
     act = [request for request in requests if request.probe == "act"][:3]
     shared = common_prefix([request.prompt.ids for request in act])
-    for request in act:
-        engine.run_alone(request, "cold")
+    engine.run_alone(act[-1], "cold")
     output = engine.run_alone(act[-1], cache, shared)  # type: ignore[arg-type]
     length = len(act[-1].prompt.ids)
     wanted = {"cold": 0, "warm": shared // BLOCK * BLOCK, "natural": (length - 1) // BLOCK * BLOCK}[cache]
@@ -220,7 +219,8 @@ def test_choices_after_thoughts_are_the_mean_over_them(
         "model.thinking=prompted",
         "model.decoding.temperature=0.8",
         "probe=[choose]",
-        "probe.choose.series={matched: {clusters: 1, conditions: [control, agent_status]}}",
+        "~probe.choose.series.prior_calls",
+        "probe.choose.series.matched={clusters: 1, conditions: [control, agent_status]}",
         "probe.choose.thoughts=4",
         "probe.choose.max_new_tokens=40",
     )
@@ -247,8 +247,9 @@ def test_choices_after_thoughts_are_the_mean_over_them(
     ("changes", "words"),
     [
         ({"engine": {"max_model_len": 10**6}}, "lower model.engine.max_model_len"),
-        ({"engine": {"block_size": 7}}, "model.engine.block_size=32"),
-        ({"path": "/nowhere", "engine": {}}, "vLLM does not start"),
+        ({"engine": {**ENGINE, "block_size": 7}}, "model.engine.block_size=32"),
+        ({"engine": {}}, "model.engine.max_model_len: state it on a CPU"),
+        ({"path": "/nowhere", "engine": ENGINE}, "vLLM does not start"),
     ],
 )
 def test_an_engine_that_cannot_start_says_which_setting_to_change(

@@ -11,7 +11,6 @@ from core_samples import arms, xfinity
 from qwen3 import END_OF_TURN, END_THINK, THINK
 
 from harness.choices import ChoiceBuilder
-from harness.commands import ablate
 from harness.compose import compose
 from harness.conditions import Condition
 from harness.dataset import expand
@@ -48,9 +47,10 @@ def rows(model: VllmModel, qwen3_folder: Path, tmp_path_factory: pytest.TempPath
             *("model=qwen3-0.6b-vllm", f"model.path={qwen3_folder}", "model.dtype=float32"),
             *(f"model.engine.{key}={str(value).lower()}" for key, value in ENGINE.items()),
             "probe=[choose_thinking,act_thinking]",
-            "probe.choose.series={matched: {clusters: 2, conditions: [control, agent_status]}}",
+            "~probe.choose.series.prior_calls",
+            "probe.choose.series.matched={clusters: 2, conditions: [control, agent_status]}",
             f"probe.choose.max_new_tokens={TAU}",
-            "probe.act.series={matched: {clusters: 6, conditions: [control, placebo, agent_status]}}",
+            "probe.act.series.matched={clusters: 6, conditions: [control, placebo, agent_status]}",
             f"probe.act.max_new_tokens={TAU}",
             f"results={tmp_path_factory.mktemp('results')}",
         ]
@@ -118,6 +118,7 @@ def test_every_thought_is_closed_by_the_stated_rule_and_cut_ones_are_flagged(
             ids = thought.token_ids
             own_end = END_THINK in ids and (THINK in ids)
             assert thought.cut == (not own_end), ids
+            assert not thought.censored or (thought.cut and THINK in ids and len(ids) == TAU), ids
             assert END_THINK not in ids[:-1], "a thought ends at its first closing mark"
             assert thought.reasoning_tokens <= TAU
         for place, label in enumerate(sorted(row.choices)):
@@ -194,15 +195,3 @@ def test_doctor_tells_what_the_template_does(qwen3_template: ChatTemplate) -> No
     assert told["does it print the tools that are offered?"] == "yes"
 
 
-def test_the_gpu_profile_runs_both_experiments_thinking(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ablate, "gpu_names", lambda: ["some GPU"])
-    chosen = ablate.profile()
-    configs = [compose([*chosen.overrides, *run]) for run in chosen.runs]
-    assert [config.experiment for config in configs] == ["xfinity", "xfinity_length"]
-    for config in configs:
-        assert config.model.thinking == "native" and config.model.hub == "Qwen/Qwen3-0.6B"
-        assert (config.model.decoding.temperature, config.model.decoding.top_p) == (0.6, 0.95)
-        assert config.model.decoding.top_k == 20
-        assert config.probe["choose"].thoughts == 4
-        limits = {probe.max_new_tokens for probe in config.probe.values()}
-        assert len(limits) == 1, "τ is the same in both probes"

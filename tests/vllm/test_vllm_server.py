@@ -29,8 +29,7 @@ def log_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def served(weights_05b: Path, qwen: ChatTemplate, log_dir: Path) -> Iterator[ServerModel]:
-    """Started here; asks by token ids. Its chat API takes all it hears for reasoning, so that the field
-    is filled without a model that thinks."""
+    """Started here; asks by token ids."""
     os.environ["TAILGAUGE_TEST_KEY"] = KEY
     given = settings(
         weights_05b,
@@ -39,7 +38,6 @@ def served(weights_05b: Path, qwen: ChatTemplate, log_dir: Path) -> Iterator[Ser
         server={
             "api": "completions",
             "api_key_env": "TAILGAUGE_TEST_KEY",
-            "reasoning_parser": "deepseek_r1",
             "tool_call_parser": "hermes",
         },
     )
@@ -120,15 +118,14 @@ def test_the_cache_state_is_the_asked_for_one_and_times_are_ordered(
     assert 0 < times.first_token <= times.first_answer_token <= times.total
 
 
-def test_chat_renders_the_proved_prompt_and_its_reasoning_field_is_read(
+def test_chat_renders_the_proved_prompt_and_says_the_same(
     chat: ServerModel, replies: dict[str, ModelOutput], requests: list[Request]
 ) -> None:
-    output = chat.run_alone(requests[0])
-    assert output.usage.reported_prompt_tokens == len(requests[0].prompt.ids)
-    assert output.text.startswith("<think>"), "what the server calls reasoning is thinking in the raw text"
-    assert output.timing.first_token is not None, "a reasoning delta is a first token"
-    said = output.text.removeprefix("<think>").strip()
-    assert said[:20] in replies[requests[0].cell_id].text or replies[requests[0].cell_id].text[:20] in said
+    for request in requests[:2]:
+        output = chat.run_alone(request)
+        assert output.error is None
+        assert output.usage.reported_prompt_tokens == len(request.prompt.ids)
+        assert output.text.strip()[:20] == replies[request.cell_id].text.strip()[:20]
 
 
 def test_a_chat_prompt_that_is_not_the_proved_one_is_refused(
