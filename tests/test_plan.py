@@ -228,7 +228,10 @@ def test_samples_that_are_whole_clusters_of_one_series_alone_are_refused() -> No
 LENGTH_LATENCIES = [
     (["experiment=xfinity_length_latency"], 6),
     (["experiment=xfinity_length", "measure=latency", "latency.samples=48"], None),
-    (["experiment=xfinity_length", "measure=latency", "probe=[act_length_thinking]"], None),
+    (
+        ["experiment=xfinity_length", "measure=latency", "probe=[act_length_thinking]", "latency.samples=24"],
+        None,
+    ),
 ]
 
 

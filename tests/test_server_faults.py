@@ -265,11 +265,16 @@ def in_flight() -> list[threading.Thread]:
 
 
 INTERRUPTED = """
-import os, signal, sys, threading
+import os, signal, sys, threading, time
 sys.path.insert(0, {tests!r})
 from server_models import reach, request
 model = reach({address!r}, timeout_s=60, concurrency=2)
-threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+def interrupt():
+    while sum(thread.name.startswith("tailgauge-server") for thread in threading.enumerate()) < 2:
+        time.sleep(0.05)
+    time.sleep(1)
+    os.kill(os.getpid(), signal.SIGINT)
+threading.Thread(target=interrupt, daemon=True).start()
 try:
     list(model.run([request("a"), request("b")]))
 except KeyboardInterrupt:
