@@ -193,5 +193,3 @@ def test_doctor_tells_what_the_template_does(qwen3_template: ChatTemplate) -> No
     assert told[strips] == "yes"
     assert told["does it accept a system message at the tail?"] == "yes"
     assert told["does it print the tools that are offered?"] == "yes"
-
-
