@@ -75,3 +75,36 @@ def test_doctor_works_on_a_machine_with_a_gpu(
     monkeypatch.setattr(doctor, "gpu_names", lambda: ["some GPU"])
     assert doctor.main(argparse.Namespace(overrides=[], template=None)) == 0
     assert "qwen3-0.6b-vllm" in capsys.readouterr().out
+
+
+class _Ended:
+    def __init__(self, returncode: int) -> None:
+        self.returncode = returncode
+
+
+@pytest.mark.parametrize(("code", "wanted", "started"), [(0, 0, 2), (2, 2, 1), (-9, 137, 1)])
+def test_runs_through_vllm_each_have_a_process_of_their_own(
+    monkeypatch: pytest.MonkeyPatch, code: int, wanted: int, started: int
+) -> None:
+    """An engine gives its memory back when its process ends."""
+    from harness.commands import run
+
+    seen: list[list[str]] = []
+
+    def child(command: list[str]) -> _Ended:
+        seen.append(command)
+        return _Ended(code)
+
+    monkeypatch.setattr(run.subprocess, "run", child)
+    sweep = [["model=qwen2.5-coder-0.5b-vllm", f"seed={seed}"] for seed in (1, 2)]
+    assert run.execute_all(sweep) == wanted
+    assert [command[-2:] for command in seen] == sweep[:started]
+
+
+def test_a_sweep_with_a_mistake_in_its_last_run_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    from harness.commands import run
+    from harness.errors import ConfigError
+
+    monkeypatch.setattr(run.subprocess, "run", lambda command: pytest.fail("a run was started"))
+    with pytest.raises(ConfigError):
+        run.execute_all([["model=qwen2.5-coder-0.5b-vllm"], ["model=qwen2.5-coder-0.5b-vllm", "sead=2"]])
