@@ -21,6 +21,7 @@ from harness.commands.build import build
 from harness.commands.run import _setting
 from harness.compose import compose
 from harness.conditions import apply
+from harness.models.base import Then
 from harness.runlog import RunLog
 from harness.runner import run_all
 from harness.types import CacheState, ModelOutput, ModelUsage, Request, Timing
@@ -50,7 +51,7 @@ class ScriptedModel:
     def share_prefix(self, ids: Sequence[int]) -> None:
         pass
 
-    def run(self, requests: Sequence[Request]) -> Iterator[tuple[str, ModelOutput]]:
+    def run(self, requests: Sequence[Request], then: Then | None = None) -> Iterator[tuple[str, ModelOutput]]:
         for request in requests:
             usage = ModelUsage(len(request.prompt.ids), completion_tokens=20, cached_tokens=0)
             timing = Timing(started_at=datetime.now(UTC).isoformat())

@@ -38,7 +38,7 @@ class Scripted:
     def share_prefix(self, ids: Sequence[int]) -> None:
         self.prefixes.append(tuple(ids))
 
-    def run(self, requests: Sequence[Request]) -> Iterator[tuple[str, ModelOutput]]:
+    def run(self, requests: Sequence[Request], then: Any = None) -> Iterator[tuple[str, ModelOutput]]:
         self.seen.append([request.cell_id for request in requests])
         for request in reversed(requests):  # any order will do
             yield request.cell_id, self.script(request)
@@ -212,7 +212,7 @@ def test_an_output_that_says_it_failed_is_a_providers_error_too(tmp_path: Path) 
 
 def test_a_cell_that_the_engine_forgets_is_a_failure_and_never_lost(tmp_path: Path) -> None:
     class Forgetful(Scripted):
-        def run(self, requests: Sequence[Request]) -> Iterator[tuple[str, ModelOutput]]:
+        def run(self, requests: Sequence[Request], then: Any = None) -> Iterator[tuple[str, ModelOutput]]:
             yield from ((r.cell_id, answer(r)) for r in requests[1:])
 
     ready = preflight()

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from harness.models.base import in_passes
 from harness.models.thoughts import GAP, Codec, choose_after_thinking, thought_seed
 from harness.parsing import count_thinking_pieces
 from harness.types import Decoding, ModelOutput, ModelUsage, RenderedPrompt, Request, Timing
@@ -42,7 +43,10 @@ class Scripted:
         self.drawn: list[Request] = []
         self.asked: list[Request] = []
 
-    def run(self, requests: Sequence[Request]) -> Iterator[tuple[str, ModelOutput]]:
+    def run(self, requests: Sequence[Request], then: Any = None) -> Iterator[tuple[str, ModelOutput]]:
+        yield from in_passes(self.once, requests, then)
+
+    def once(self, requests: Sequence[Request]) -> Iterator[tuple[str, ModelOutput]]:
         for request in reversed(requests):  # any order will do
             number = int(request.cell_id.rsplit(" ", 1)[1])
             usage = ModelUsage(len(request.prompt.ids), None)
@@ -94,8 +98,8 @@ def test_probabilities_are_averaged_not_their_logs() -> None:
 
 def test_very_small_probabilities_do_not_vanish() -> None:
     class Tiny(Scripted):
-        def run(self, requests: Sequence[Request]) -> Iterator[tuple[str, ModelOutput]]:
-            for name, output in super().run(requests):
+        def once(self, requests: Sequence[Request]) -> Iterator[tuple[str, ModelOutput]]:
+            for name, output in super().once(requests):
                 if output.choice_logprobs:
                     logprobs = {"call:a": -2000.0, "reply": -1e-9}
                     output = ModelOutput(
@@ -158,8 +162,8 @@ def test_a_last_token_that_holds_more_than_the_mark_is_spelt_anew() -> None:
 
 def test_one_failed_thought_fails_its_cell_and_no_other() -> None:
     class Faulty(Scripted):
-        def run(self, requests: Sequence[Request]) -> Iterator[tuple[str, ModelOutput]]:
-            for name, output in super().run(requests):
+        def once(self, requests: Sequence[Request]) -> Iterator[tuple[str, ModelOutput]]:
+            for name, output in super().once(requests):
                 if name == "bad|thought 2" and output.finish_reason != "choice":
                     output = ModelOutput("", (), "error", output.usage, output.timing, error="gone")
                 yield name, output

@@ -77,8 +77,10 @@ def length(series: str, tables: Tables, arms: Sequence[Arm]) -> Figure | None:
 
 
 def _rows(data: pd.DataFrame, panel: Panel) -> pd.DataFrame:
-    """The rows of the first probe that has this measure."""
+    """The rows of the first probe that has this measure; none of a thinking that never happened."""
     known = data[data[panel.measure].notna()]
+    if panel.measure == "thinking" and (known[panel.measure] == 0).all():
+        return known[:0]
     probe = next((name for name in panel.probes if (known["probe"] == name).any()), None)
     return known[known["probe"] == probe]
 

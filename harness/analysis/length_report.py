@@ -27,7 +27,7 @@ def length_sentences(slopes: pd.DataFrame) -> list[str]:
             rows = slopes[(slopes["series"] == series) & (slopes["measure"] == measure)]
             probes = [SAID[measure][0], *sorted({str(name) for name in rows["probe"]} - {SAID[measure][0]})]
             rows = next((part for name in probes if len(part := rows[rows["probe"] == name])), rows)
-            if len(rows):
+            if len(rows) and not (measure == "thinking" and (rows["slope"] == 0).all()):  # nobody thinks
                 found.append(_sentence(series, measure, [_plain(row) for row in rows.to_dict("records")]))
     return found
 

@@ -1,11 +1,29 @@
 """The plug point `Model`: what the runner knows of an engine."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol, Self
 
 from harness.config import ModelConfig
 from harness.types import CacheState, ModelOutput, Request
+
+Then = Callable[[str, ModelOutput], Sequence[Request]]
+"""(cell id, its output) → requests that follow from it."""
+
+
+def in_passes(
+    once: Callable[[Sequence[Request]], Iterator[tuple[str, ModelOutput]]],
+    requests: Sequence[Request],
+    then: Then | None,
+) -> Iterator[tuple[str, ModelOutput]]:
+    """For engines that take no request while they work: what follows is a pass of its own."""
+    waiting = list(requests)
+    while waiting:
+        following: list[Request] = []
+        for cell_id, output in once(waiting):
+            following.extend(then(cell_id, output) if then else ())
+            yield cell_id, output
+        waiting = following
 
 
 class Model(Protocol):
@@ -43,7 +61,8 @@ class Model(Protocol):
     def check_cache(self, cache: CacheState) -> None:
         """Raises ModelError when this engine cannot bring about that cache state."""
 
-    def run(self, requests: Sequence[Request]) -> Iterator[tuple[str, ModelOutput]]: ...
+    def run(self, requests: Sequence[Request], then: Then | None = None) -> Iterator[tuple[str, ModelOutput]]:
+        """`then` is told of each output as it comes; the requests that it returns belong to the batch, too."""
 
     def run_alone(self, request: Request, cache: CacheState = "cold", shared: int = 0) -> ModelOutput:
         """One `act` request with nothing else in flight, timed. `cache`: the state to bring about first;

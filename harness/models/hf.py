@@ -17,6 +17,7 @@ import torch
 
 from harness.config import ModelConfig
 from harness.errors import ModelError
+from harness.models.base import Then, in_passes
 from harness.models.decode import Decoder, Row
 from harness.models.forward import Engine, memory_guard
 from harness.models.prefix_tree import ROOT, PrefixTree, Step, common_prefix
@@ -92,9 +93,9 @@ class TransformersModel:
 
     # -- a batch -------------------------------------------------------------------------------------
 
-    def run(self, requests: Sequence[Request]) -> Iterator[tuple[str, ModelOutput]]:
+    def run(self, requests: Sequence[Request], then: Then | None = None) -> Iterator[tuple[str, ModelOutput]]:
         with memory_guard():
-            yield from self._run(requests)
+            yield from in_passes(self._run, requests, then)
 
     def _run(self, requests: Sequence[Request]) -> Iterator[tuple[str, ModelOutput]]:
         started = datetime.now(UTC).isoformat()

@@ -20,6 +20,7 @@ from typing import Any, Self
 
 from harness.config import ModelConfig, ServerConfig
 from harness.errors import ModelError, ProviderError
+from harness.models.base import Then, in_passes
 from harness.models.serve import ServerProcess, serve_vllm
 from harness.models.server_client import Connection, key_from, reach
 from harness.models.server_dialects import DIALECTS, wire_messages, wire_tools
@@ -128,8 +129,12 @@ class ServerModel:
 
     # -- requests -------------------------------------------------------------------------------------------
 
-    def run(self, requests: Sequence[Request]) -> Iterator[tuple[str, ModelOutput]]:
-        """As Model.run. At most `server.concurrency` requests are in flight; no latency is taken."""
+    def run(self, requests: Sequence[Request], then: Then | None = None) -> Iterator[tuple[str, ModelOutput]]:
+        """As Model.run, what follows in a pass of its own."""
+        yield from in_passes(self._run, requests, then)
+
+    def _run(self, requests: Sequence[Request]) -> Iterator[tuple[str, ModelOutput]]:
+        """One pass. At most `server.concurrency` requests are in flight; no latency is taken."""
         self._check(requests)
         abandoned = Event()
         waiting: dict[Future[ModelOutput], str] = {}

@@ -1,9 +1,9 @@
 """`choose` after thinking: draw thoughts, close them, read the choices' probabilities after each.
 
-Two passes over any Model: the thoughts as free replies that end at the closing mark, then the choices after
-prompt and thought. Probabilities are averaged over the thoughts, not their logs. The rule for a thought without
-an end of its own, which is flagged as cut (and as censored where the limit cut it inside its block: only there is
-its length a lower bound):
+Over any Model: the thoughts as free replies that end at the closing mark, and as soon as a cell's last one is
+there the choices after prompt and thought. Probabilities are averaged over the thoughts, not their logs. The rule
+for a thought without an end of its own, which is flagged as cut (and as censored where the limit cut it inside its
+block: only there is its length a lower bound):
 
 | thought | closed by |
 | --- | --- |
@@ -64,35 +64,37 @@ def choose_after_thinking(
     """Outputs of `choose` requests with `thoughts` above 0. A cell one of whose requests failed for good is
     an error as a whole: an average over fewer thoughts would be another measurement."""
     cells = {request.cell_id: _Cell(request) for request in requests}
-    failed: dict[str, ModelOutput] = {}
     draws = {
         f"{request.cell_id}|thought {number}": (request.cell_id, number)
         for request in requests
         for number in range(request.thoughts)
     }
-    for name, output in model.run(
-        [_draw(cells[cell], name, number) for name, (cell, number) in draws.items()]
-    ):
-        cell, number = draws[name]
-        if output.finish_reason == "error":
-            failed.setdefault(cell, output)
-        else:
-            cells[cell].thoughts[number] = _closed(output, cells[cell].request, codec)
-    yield from failed.items()
-    asked = {name: place for name, place in draws.items() if place[0] not in failed}
-    for name, output in model.run(
-        [_ask(cells[cell], name, number) for name, (cell, number) in asked.items()]
-    ):
-        cell, number = asked[name]
-        if cell in failed:
+    asks = {name.replace("|thought ", "|after thought "): place for name, place in draws.items()}
+    failed: set[str] = set()
+
+    def then(name: str, output: ModelOutput) -> list[Request]:
+        """A cell's choices are asked for as soon as its last thought is there."""
+        if name not in draws or output.finish_reason == "error":
+            return []
+        cell_id, number = draws[name]
+        cell = cells[cell_id]
+        cell.thoughts[number] = _closed(output, cell.request, codec)
+        if cell_id in failed or len(cell.thoughts) < cell.request.thoughts:
+            return []
+        return [_ask(cell, f"{cell_id}|after thought {number}", number) for number in cell.thoughts]
+
+    for name, output in model.run([_draw(cells[cell], name, n) for name, (cell, n) in draws.items()], then):
+        cell_id, number = draws.get(name) or asks[name]
+        if cell_id in failed:
             continue
         if output.finish_reason == "error":
-            failed[cell] = output
-            yield cell, output
-            continue
-        cells[cell].chosen[number] = output
-        if len(cells[cell].chosen) == cells[cell].request.thoughts:
-            yield cell, _averaged(cells[cell])
+            failed.add(cell_id)
+            yield cell_id, output
+        elif name in asks:
+            cell = cells[cell_id]
+            cell.chosen[number] = output
+            if len(cell.chosen) == cell.request.thoughts:
+                yield cell_id, _averaged(cell)
 
 
 def _draw(cell: _Cell, name: str, number: int) -> Request:

@@ -17,6 +17,7 @@ from typing import Any, Self
 from harness.config import ModelConfig
 from harness.errors import ModelError, ProviderError
 from harness.models import vllm_start
+from harness.models.base import Then
 from harness.models.choice_walk import Ask, ChoiceWalk
 from harness.parsing import first_answer_piece
 from harness.types import CacheState, ModelOutput, ModelUsage, Request, Timing
@@ -101,15 +102,19 @@ class VllmModel:
 
     # -- a batch -------------------------------------------------------------------------------------
 
-    def run(self, requests: Sequence[Request]) -> Iterator[tuple[str, ModelOutput]]:
+    def run(self, requests: Sequence[Request], then: Then | None = None) -> Iterator[tuple[str, ModelOutput]]:
         started = datetime.now(UTC).isoformat()
+        waiting = list(requests)
         try:
-            for request in requests:
-                refusal = self._submit(request)
-                if refusal is not None:
-                    yield request.cell_id, _refused(request, refusal, started)
-            while self._flying:
-                yield from self._advance(started, clock=None)
+            while waiting or self._flying:
+                for request in waiting:
+                    refusal = self._submit(request)
+                    if refusal is not None:
+                        yield request.cell_id, _refused(request, refusal, started)
+                waiting = []
+                for cell_id, output in self._advance(started, clock=None) if self._flying else ():
+                    waiting.extend(then(cell_id, output) if then else ())
+                    yield cell_id, output
         finally:
             self._abort()
 
