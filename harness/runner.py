@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from time import perf_counter
 
 from harness.cache import PrefixLedger, sharing_order
-from harness.errors import ModelError, ProviderError
+from harness.errors import ConfoundError, ModelError, ProviderError
 from harness.models.base import Model
 from harness.models.thoughts import Codec, choose_after_thinking
 from harness.parsing import count_thinking, count_thinking_pieces, parse_reply
@@ -291,8 +291,7 @@ def run_all(
     ledger = Ledger(model.cache_block, model.cache_blocks)
     begun = perf_counter()
     if alone:
-        # A prompt of the run's other end: what the first timed request needs is not computed by it.
-        _warm_up(preflight.batches[-1], model, ledger, alone)
+        _warm_up(todo[0], model, alone)
         begun = perf_counter()
     else:
         model.share_prefix(preflight.shared_prefix)
@@ -303,8 +302,8 @@ def run_all(
         for ready, output, predicted in run_batch(batch, model, ledger, setting.template, alone):
             log.append(finish_cell(ready, batch.number, output, setting, predicted))
             good = _count_in(tally, output) or good
+            tally.seconds = perf_counter() - begun
             progress(len(log.finished), total)
-        tally.seconds = perf_counter() - begun
         # By sample: one that the engine refuses fails in each arm, which is no sign that the engine is gone.
         failed = set() if good else failed | {batch.cells[0].cell.sample.id}
         if len(failed) == MAX_FAILED_BATCHES:
@@ -315,13 +314,18 @@ def run_all(
     return tally
 
 
-def _warm_up(batch: ReadyBatch, model: Model, ledger: Ledger, alone: Alone) -> None:
-    """Requests that are thrown away: the first ones pay for what an engine sets up on first use."""
-    cell = batch.cells[0]
+def _warm_up(batch: ReadyBatch, model: Model, alone: Alone) -> None:
+    """Requests that are thrown away: the first ones pay for what an engine sets up on first use. The prompt runs
+    backwards: as long as a real one, and it leaves nothing in a cache that a timed request could find. An
+    engine that renders conversations by itself takes a proved one only."""
+    request = batch.cells[0].request
+    backwards = replace(request, prompt=replace(request.prompt, ids=request.prompt.ids[::-1]))
     for _ in range(alone.warmups):
         with contextlib.suppress(ProviderError):  # if it lasts, the first cell says so
-            model.run_alone(cell.request, alone.cache, cell.shared)
-            ledger.visit(cell.request)
+            try:
+                model.run_alone(backwards, alone.cache, 0)
+            except ConfoundError:
+                model.run_alone(request, alone.cache, 0)
 
 
 def _count_in(tally: Tally, output: ModelOutput) -> bool:

@@ -1,6 +1,11 @@
 """What `make ablate` runs on which machine, and what the user's own overrides change of it."""
 
 import importlib.util
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -77,11 +82,6 @@ def test_doctor_works_on_a_machine_with_a_gpu(
     assert "qwen3-0.6b-vllm" in capsys.readouterr().out
 
 
-class _Ended:
-    def __init__(self, returncode: int) -> None:
-        self.returncode = returncode
-
-
 @pytest.mark.parametrize(("code", "wanted", "started"), [(0, 0, 2), (2, 2, 1), (-9, 137, 1)])
 def test_runs_through_vllm_each_have_a_process_of_their_own(
     monkeypatch: pytest.MonkeyPatch, code: int, wanted: int, started: int
@@ -91,11 +91,11 @@ def test_runs_through_vllm_each_have_a_process_of_their_own(
 
     seen: list[list[str]] = []
 
-    def child(command: list[str]) -> _Ended:
+    def child(command: list[str]) -> int:
         seen.append(command)
-        return _Ended(code)
+        return code
 
-    monkeypatch.setattr(run.subprocess, "run", child)
+    monkeypatch.setattr(run, "_child", child)
     sweep = [["model=qwen2.5-coder-0.5b-vllm", f"seed={seed}"] for seed in (1, 2)]
     assert run.execute_all(sweep) == wanted
     assert [command[-2:] for command in seen] == sweep[:started]
@@ -105,6 +105,23 @@ def test_a_sweep_with_a_mistake_in_its_last_run_costs_nothing(monkeypatch: pytes
     from harness.commands import run
     from harness.errors import ConfigError
 
-    monkeypatch.setattr(run.subprocess, "run", lambda command: pytest.fail("a run was started"))
+    monkeypatch.setattr(run, "_child", lambda command: pytest.fail("a run was started"))
     with pytest.raises(ConfigError):
         run.execute_all([["model=qwen2.5-coder-0.5b-vllm"], ["model=qwen2.5-coder-0.5b-vllm", "sead=2"]])
+
+
+def test_ctrl_c_waits_for_the_run_to_note_what_it_did(tmp_path: Path) -> None:
+    """A terminal sends it to both; the parent must not kill the child that is putting its things away."""
+    program = tmp_path / "child.py"
+    program.write_text(
+        "import time\ntry:\n    print('up', flush=True)\n    time.sleep(60)\n"
+        "except KeyboardInterrupt:\n    time.sleep(1)\n    print('noted', flush=True)\n    raise SystemExit(7)\n"
+    )
+    parent = f"import sys\nfrom harness.commands.run import _child\nsys.exit(_child([sys.executable, {str(program)!r}]))"
+    with subprocess.Popen(
+        [sys.executable, "-c", parent], stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as job:
+        assert job.stdout is not None and job.stdout.readline() == "up\n"
+        os.killpg(job.pid, signal.SIGINT)
+        assert job.stdout.readline() == "noted\n"
+        assert job.wait(20) == 7

@@ -328,6 +328,11 @@ def test_a_company_that_is_called_like_a_number_does_not_hide_the_answer() -> No
     assert stated_numbers("Seven Seas: 2", ("Seven Seas",)) == (2,)
 
 
+def test_not_once_is_zero_and_emphasis_is_no_part_of_a_number() -> None:
+    assert stated_numbers("Not once.") == stated_numbers("not even once") == (0,)
+    assert stated_numbers("**2**/3 calls") == (2,)
+
+
 @given(
     st.text()
     | st.lists(st.sampled_from(["3", "/", "one", " of ", "no ", "calls", "\ud800", "٣", "-"])).map("".join)

@@ -266,11 +266,19 @@ LATENCY = {"measure": "latency", "probe__choose": REMOVE}
 
 @pytest.mark.parametrize("warmups", [0, 1, 3])
 def test_the_latency_pass_warms_up_and_then_asks_one_by_one(tmp_path: Path, warmups: int) -> None:
-    """With a prompt from the run's other end: the first timed request finds nothing of its own."""
-    ready = preflight(**LATENCY)
-    model = Scripted(answer)
+    """With a prompt that shares nothing with the run's: no timed request finds anything of it."""
+    ready, prompts = preflight(**LATENCY), []
+
+    def script(request: Request) -> ModelOutput:
+        prompts.append(request.prompt.ids)
+        return answer(request)
+
+    model = Scripted(script)
     go(tmp_path, model, ready, alone=Alone(warmups=warmups))
-    assert model.seen == [*([ready.cell_order[-1]] for _ in range(warmups)), *([c] for c in ready.cell_order)]
+    first = ready.cell_order[0]
+    assert model.seen == [*([first] for _ in range(warmups)), *([c] for c in ready.cell_order)]
+    real = ready.batches[0].cells[0].request.prompt.ids
+    assert prompts[:warmups] == [real[::-1]] * warmups and prompts[warmups] == real
     assert model.prefixes == [], "nothing is computed ahead of a timed request"
     assert [r.cell_id for r in rows(tmp_path)] == ready.cell_order
 
@@ -320,7 +328,8 @@ def test_the_ledger_predicts_the_cache_of_lone_requests(tmp_path: Path, cache: s
         predicted = row.output.usage.predicted_cached_tokens
         assert predicted is not None
         if cache == "natural":
-            assert predicted > 0, "the system prompt at least is there from the warm-up"
+            first = row.cell_id == ready.cell_order[0]
+            assert (predicted == 0) == first, "only what earlier timed requests left"
         else:
             assert predicted == (0 if cache == "cold" else shared[row.cell_id] // 4 * 4)
 

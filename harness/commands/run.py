@@ -40,12 +40,23 @@ def execute_all(runs: Sequence[Sequence[str]]) -> int:
         if len(runs) > 1:
             console.note(f"run {number} of {len(runs)}: {' '.join(overrides)}")
         if apart:
-            code = subprocess.run([sys.executable, "-m", "harness.cli", "run", *overrides]).returncode
+            code = _child([sys.executable, "-m", "harness.cli", "run", *overrides])
             if code:
                 return code if code > 0 else 128 - code
         else:
             console.out.print(str(execute(config)), markup=False)
     return 0
+
+
+def _child(command: Sequence[str]) -> int:
+    """Runs a command to its end. Ctrl-C reaches it from the terminal as it reaches us; it is given the time to
+    note what it did."""
+    with subprocess.Popen(command) as child:
+        while True:
+            try:
+                return child.wait()
+            except KeyboardInterrupt:
+                continue
 
 
 def execute(config: RunConfig) -> Path:
@@ -65,8 +76,18 @@ def execute(config: RunConfig) -> Path:
             console.note(sentence)
         if left:
             _compute(bench, log)
+        else:
+            _tell_elsewhere(config, folder)
     _publish(bench, folder)
     return folder
+
+
+def _tell_elsewhere(config: RunConfig, folder: Path) -> None:
+    """A finished run is shown again; whose it is must be plain when another server was named."""
+    asked = config.model.server.address if config.model.server else None
+    there = (read_manifest(folder).get("engine") or {}).get("address")
+    if asked and there and asked.rstrip("/") != str(there).rstrip("/"):
+        console.note(f"every cell was finished earlier at {there}; nothing was asked of {asked}")
 
 
 def _tell_left_out(config: RunConfig) -> None:
@@ -130,6 +151,7 @@ def _note_session(run_dir: Path, model: Model, tally: Tally, started: str, compu
         "prompt_tokens": tally.prompt_tokens,
         "computed_tokens": computed,
         "new_tokens": tally.new_tokens,
+        "engine": model.facts,
     }
     sessions = [*read_manifest(run_dir).get("sessions", []), session]
     summed = ("cells", "seconds", "prompt_tokens", "computed_tokens", "new_tokens")

@@ -62,6 +62,11 @@ class Engine:
         self._chain: KeyValues = []
         self._pinned: KeyValues = []
 
+    def wait(self) -> None:
+        """Returns when what was asked of the device is computed."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
     @property
     def facts(self) -> dict[str, Any]:
         """What the manifest says about the engine."""

@@ -205,6 +205,7 @@ class TransformersModel:
                 self._engine.rewind(0)
                 if there:
                     self._engine.extend(ids[:there])
+                    self._engine.wait()  # a GPU works on after the call
                 started, clock = datetime.now(UTC).isoformat(), perf_counter()
                 logits = self._engine.extend(ids[there:])
                 row = Row(request, logits[-1].float(), self._engine.branch(len(ids), []))

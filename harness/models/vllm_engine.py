@@ -120,11 +120,13 @@ class VllmModel:
 
     def _submit(self, request: Request) -> str | None:
         """Hands a cell to the engine; returns the engine's words when it refuses it."""
-        if request.probe == "choose":
-            cell = _Choice(request, ChoiceWalk(request.choices, MOST_WATCHED))
-            return self._hand_over(lambda: self._go_on(cell))
+        if request.probe != "choose":
+            return self._hand_over(
+                lambda: self._add(_Reply(request), request.prompt.ids, self._sampling(request))
+            )
+        # What it asks first is one request, for the root alone: refused, it leaves nothing in flight.
         return self._hand_over(
-            lambda: self._add(_Reply(request), request.prompt.ids, self._sampling(request))
+            lambda: self._go_on(_Choice(request, ChoiceWalk(request.choices, MOST_WATCHED)))
         )
 
     def _hand_over(self, submit: Callable[[], None]) -> str | None:
@@ -261,9 +263,11 @@ class VllmModel:
         self._drain()
 
     def _drain(self) -> None:
-        """Lets a step end that was planned ahead (async scheduling), so that it is in nobody's time."""
+        """Lets a step end that was planned ahead (async scheduling), so that it is in nobody's time. vLLM's own
+        `has_unfinished_requests` does not know of it."""
+        core = getattr(self._engine.engine_core, "engine_core", None)
         with _boundary():
-            while self._engine.has_unfinished_requests():
+            while self._engine.has_unfinished_requests() or getattr(core, "batch_queue", None):
                 self._engine.step()
 
     # -- vLLM's forms --------------------------------------------------------------------------------

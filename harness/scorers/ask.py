@@ -5,9 +5,9 @@ Knows English counts. Does not know the question's wording, the prompt or the co
 - The answer is read from what the user would read: the prose outside thinking and calls, and the texts of calls to the
   reply tool (the prompt says to answer through it).
 - A number is a row of digits standing alone (`3`, `**3**`, `3 times`, `3x`), a word from zero to twenty (no part of a
-  larger one), or one of once, twice, thrice, never, none, `no calls`, `no times`. Ordinals, decimals, dates, times of
-  day and telephone numbers are none, nor is a number within a name of the transcript, nor `one` and `once` in turns of
-  speech (`no one`, `once again`, `one more`).
+  larger one), or one of once, twice, thrice, never, not once, none, `no calls`, `no times`. Ordinals, decimals, dates,
+  times of day and telephone numbers are none, nor is a number within a name of the transcript, nor `one` and `once`
+  in turns of speech (`no one`, `once again`, `one more`).
 - In `3/3`, `2 of 3` and `two out of three` the first number is what was counted and the second is left out: that is
   how a status bar, too, prints a count beside its limit.
 - One number, however often, is the answer. Several different ones are no answer: they were asked for one, and
@@ -68,7 +68,8 @@ def score_ask(
 
 def stated_numbers(text: str, names: tuple[str, ...] = ()) -> tuple[int, ...]:
     """The different counts that `text` states, in order of first mention; numbers within `names` are none."""
-    plain = " ".join(text.casefold().split())
+    plain = " ".join(re.sub(r"[*`_]", "", text.casefold()).split())
+    plain = re.sub(r"\bnot (?:even )?once\b", "never", plain)
     for name in sorted(filter(None, names), key=len, reverse=True):
         if not re.fullmatch(_N, name.casefold()):  # a company called Three must not hide the answer
             plain = re.sub(rf"(?<!\w){re.escape(name.casefold())}(?!\w)", "·", plain)
