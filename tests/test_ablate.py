@@ -110,16 +110,32 @@ def test_a_sweep_with_a_mistake_in_its_last_run_costs_nothing(monkeypatch: pytes
         run.execute_all([["model=qwen2.5-coder-0.5b-vllm"], ["model=qwen2.5-coder-0.5b-vllm", "sead=2"]])
 
 
+HEARS = "import signal, sys, time\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+"""A job in the background is born deaf to Ctrl-C."""
+CHILD = f"""{HEARS}
+try:
+    print("up", flush=True)
+    time.sleep(60)
+except KeyboardInterrupt:
+    time.sleep(1)
+    print("noted", flush=True)
+    raise SystemExit(7)
+"""
+PARENT = f"""{HEARS}
+from harness.commands.run import _child
+sys.exit(_child([sys.executable, sys.argv[1]]))
+"""
+
+
 def test_ctrl_c_waits_for_the_run_to_note_what_it_did(tmp_path: Path) -> None:
     """A terminal sends it to both; the parent must not kill the child that is putting its things away."""
     program = tmp_path / "child.py"
-    program.write_text(
-        "import time\ntry:\n    print('up', flush=True)\n    time.sleep(60)\n"
-        "except KeyboardInterrupt:\n    time.sleep(1)\n    print('noted', flush=True)\n    raise SystemExit(7)\n"
-    )
-    parent = f"import sys\nfrom harness.commands.run import _child\nsys.exit(_child([sys.executable, {str(program)!r}]))"
+    program.write_text(CHILD)
     with subprocess.Popen(
-        [sys.executable, "-c", parent], stdout=subprocess.PIPE, text=True, start_new_session=True
+        [sys.executable, "-c", PARENT, str(program)],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     ) as job:
         assert job.stdout is not None and job.stdout.readline() == "up\n"
         os.killpg(job.pid, signal.SIGINT)

@@ -266,6 +266,7 @@ def in_flight() -> list[threading.Thread]:
 
 INTERRUPTED = """
 import os, signal, sys, threading, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background is born deaf to it
 sys.path.insert(0, {tests!r})
 from server_models import reach, request
 model = reach({address!r}, timeout_s=60, concurrency=2)

@@ -1,6 +1,7 @@
 """`tailgauge run`: an experiment from configuration to results folder. Calling it again resumes."""
 
 import argparse
+import contextlib
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from harness.commands.build import Bench, build, load_model
 from harness.compose import compose, sweep
 from harness.conditions import Condition
 from harness.config import RunConfig
-from harness.errors import ModelError
+from harness.errors import ModelError, RunLogError
 from harness.models.base import Model
 from harness.runlog import RunLog, finalize, provenance, read_manifest, run_folder, update_manifest
 from harness.runlog.files import disk_error
@@ -116,9 +117,12 @@ def _compute(bench: Bench, log: RunLog) -> None:
                 run_all(
                     bench.preflight, model, log, _setting(bench), alone=alone, progress=progress, tally=tally
                 )
-        finally:
-            # Also of a session that was stopped: what it computed is in the rows.
-            _note_session(log.run_dir, model, tally, started, model.computed_tokens - before)
+        except BaseException:
+            # Also of a session that was stopped; a full disk has been told of already.
+            with contextlib.suppress(RunLogError):
+                _note_session(log.run_dir, model, tally, started, model.computed_tokens - before)
+            raise
+        _note_session(log.run_dir, model, tally, started, model.computed_tokens - before)
     finally:
         model.close()
 
