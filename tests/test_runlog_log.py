@@ -396,3 +396,21 @@ def test_a_rescore_can_neither_lose_nor_invent_a_row(tmp_path: Path, numbers: tu
         write_records(tmp_path, map(make_record, numbers))
     assert (tmp_path / "samples.jsonl").read_bytes() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["manifest.json", "samples.jsonl"]
+
+
+def test_closing_just_as_the_sync_thread_wakes_up_does_not_hang(tmp_path: Path) -> None:
+    """The thread has found nothing to stop for, and is about to take its call to wake up back: the moment
+    in which `close` says stop and wakes it."""
+    log = RunLog.open(tmp_path, {}, CONFIG)
+    take_back = log._unsynced.clear
+
+    def clear() -> None:
+        log._stop.set()
+        log._unsynced.set()
+        take_back()
+
+    log._unsynced.clear = clear  # type: ignore[method-assign]
+    log.append(make_record(1))
+    log._syncer.join(5)
+    assert not log._syncer.is_alive()
+    log.close()

@@ -174,6 +174,8 @@ class RunLog:
             if self._stop.wait(_PAUSE):
                 return
             self._unsynced.clear()
+            if self._stop.is_set():  # set since the wait: `clear` has swallowed the call to wake up
+                return
             self.sync()
 
     def sync(self) -> None:
