@@ -41,6 +41,15 @@ run cold 60 experiment=xfinity_latency "${eager[@]}" latency.warmups=3 probe.act
 run warm 60 experiment=xfinity_latency "${eager[@]}" latency.warmups=3 probe.act.max_new_tokens=32 latency.cache=warm
 run vllm 60 "${forced[@]}" "${eager[@]}"
 run transformers 60 "${forced[@]}" model=local "model.path=$tiny"
+attention() {  # name of a run, further settings
+    local name="$1"
+    shift
+    echo "== attention of $name"
+    timeout 90 "$bin/tailgauge" attention "$out/$name"/*/* clusters=1 "$@"
+}
+attention transformers
+attention transformers dtype=bfloat16 folder=attention-bfloat16
+attention thinking
 if [ -n "${TAILGAUGE_QWEN3:-}" ]; then
     run qwen3 130 "${thinking[@]}" "${engine[@]}" "model.path=$TAILGAUGE_QWEN3"
 else

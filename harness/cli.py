@@ -53,6 +53,13 @@ def _parser() -> argparse.ArgumentParser:
     score.add_argument("run", metavar="RUN", help="a run folder")
     report = verb("report", "rebuild a run's tables and figures from its records")
     report.add_argument("run", metavar="RUN", help="a run folder")
+    attention = verb(
+        "attention", "replay a finished run and draw where the model looks, with and without the bar"
+    )
+    attention.add_argument("run", metavar="RUN", help="a run folder")
+    attention.add_argument(
+        "overrides", nargs="*", metavar="KEY=VALUE", help="keys of conf/attention.yaml, e.g. clusters=4"
+    )
     doctor = verb(
         "doctor", "what this machine has and lacks, and what a chat template does to bars", overrides=True
     )

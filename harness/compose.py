@@ -55,24 +55,40 @@ def options() -> dict[str, list[str]]:
 
 def compose(overrides: Sequence[str]) -> RunConfig:
     """The configuration of one run. Raises ConfigError with one line naming the override at fault."""
+    with _hydra_mistakes(), _hydra() as hydra:
+        configured = frozenset(hydra.config_loader.get_group_options("scenario"))
+        plain = _composed(hydra, "config", [_settable(override, configured) for override in overrides])
+        known = frozenset(hydra.config_loader.get_group_options("condition"))
+    return resolve(plain, known)
+
+
+def compose_attention(overrides: Sequence[str]) -> dict[str, Any]:
+    """What `conf/attention.yaml` and the overrides say, as plain data."""
+    with _hydra_mistakes(), _hydra() as hydra:
+        return _composed(hydra, "attention", [_any_key(override) for override in overrides])
+
+
+def _composed(hydra: Hydra, name: str, overrides: list[str]) -> dict[str, Any]:
+    composed = hydra.compose_config(
+        config_name=name,
+        overrides=overrides,
+        run_mode=RunMode.RUN,
+        from_shell=True,
+        with_log_configuration=False,
+    )
+    with open_dict(composed):
+        del composed["hydra"]
+    plain = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
+    assert isinstance(plain, dict)
+    return {str(key): value for key, value in plain.items()}
+
+
+@contextmanager
+def _hydra_mistakes() -> Iterator[None]:
     try:
-        with _hydra() as hydra:
-            configured = frozenset(hydra.config_loader.get_group_options("scenario"))
-            composed = hydra.compose_config(
-                config_name="config",
-                overrides=[_settable(override, configured) for override in overrides],
-                run_mode=RunMode.RUN,
-                from_shell=True,
-                with_log_configuration=False,
-            )
-            known = frozenset(hydra.config_loader.get_group_options("condition"))
-            with open_dict(composed):
-                del composed["hydra"]
-            plain = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
+        yield
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(_one_line(error)) from error
-    assert isinstance(plain, dict)
-    return resolve({str(key): value for key, value in plain.items()}, known)
 
 
 def _settable(override: str, configured: Container[str]) -> str:
@@ -87,8 +103,14 @@ def _settable(override: str, configured: Container[str]) -> str:
         raise ConfigError(
             f"scenario={value}: there are {', '.join(names)}; for a file elsewhere set scenario.file=PATH"
         )
-    plain = "=" in override and key not in GROUPS and not key.startswith(("+", "~", "hydra."))
-    return f"++{override}" if plain and "@" not in key else override
+    return override if key in GROUPS else _any_key(override)
+
+
+def _any_key(override: str) -> str:
+    """`key=value` with the key put in where no file has it."""
+    key = override.partition("=")[0]
+    plain = "=" in override and not key.startswith(("+", "~", "hydra.")) and "@" not in key
+    return f"++{override}" if plain else override
 
 
 def sweep(overrides: Sequence[str]) -> list[list[str]]:

@@ -23,11 +23,13 @@ def _no_bool(value: Any) -> Any:
 Int = Annotated[int, BeforeValidator(_no_bool)]
 
 
-class _Frozen(BaseModel):
+class FrozenConfig(BaseModel):
+    """A part of a configuration: frozen, and an unknown key is a mistake."""
+
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, strict=False)
 
 
-class DecodingConfig(_Frozen):
+class DecodingConfig(FrozenConfig):
     """How `act` and `ask` draw tokens. `source: model` takes temperature, top_p, top_k and repetition penalty
     from the model's own generation configuration; `stated` takes what stands here."""
 
@@ -38,7 +40,7 @@ class DecodingConfig(_Frozen):
     repetition_penalty: float = Field(default=1.0, gt=0)
 
 
-class EngineConfig(_Frozen):
+class EngineConfig(FrozenConfig):
     """Arguments of the vLLM engine, offline and `vllm serve` alike; None leaves vLLM's own choice."""
 
     max_model_len: Int | None = Field(default=None, ge=16)
@@ -63,7 +65,7 @@ class EngineConfig(_Frozen):
     seed: Int = 0
 
 
-class ServerConfig(_Frozen):
+class ServerConfig(FrozenConfig):
     """An OpenAI-compatible server as the engine. Without `address` Tailgauge starts `vllm serve` and stops
     it again."""
 
@@ -92,7 +94,7 @@ class ServerConfig(_Frozen):
     """Parsers that a started `vllm serve` uses in its chat API."""
 
 
-class ModelConfig(_Frozen):
+class ModelConfig(FrozenConfig):
     """Which weights, on which engine. `embedded`, `hub` or `path` says where the weights come from. A path
     or a hub id given on top of a chosen model replaces its weights and its name, so that one override
     (`model.path=…`) is enough and no run goes by another model's name."""
@@ -138,20 +140,20 @@ class ModelConfig(_Frozen):
         return self
 
 
-class ScenarioConfig(_Frozen):
+class ScenarioConfig(FrozenConfig):
     """`file`: name of a scenario in `./scenarios` or the packaged ones, or a path."""
 
     file: str
 
 
-class ConditionConfig(_Frozen):
+class ConditionConfig(FrozenConfig):
     """Hydra `_target_` objects for the bar and its placement; both null is the control."""
 
     bar: dict[str, Any] | None = None
     placement: dict[str, Any] | None = None
 
 
-class SeriesConfig(_Frozen):
+class SeriesConfig(FrozenConfig):
     """`clusters`: independently drawn episodes. `conditions`: arms, None for all of the run."""
 
     clusters: Int = Field(ge=1)
@@ -160,7 +162,7 @@ class SeriesConfig(_Frozen):
     filler_tokens: tuple[int, ...] | None = None
 
 
-class ProbeConfig(_Frozen):
+class ProbeConfig(FrozenConfig):
     """One probe over one or more series of samples. `max_new_tokens` is τ: the limit of a reply (`act`, `ask`) or
     of each thought (`choose`), the same in every arm and at every length."""
 
@@ -170,7 +172,7 @@ class ProbeConfig(_Frozen):
     """`choose` on a model that thinks: thoughts drawn per cell, over which the probabilities are averaged."""
 
 
-class LatencyConfig(_Frozen):
+class LatencyConfig(FrozenConfig):
     """The sequential pass of `measure=latency`."""
 
     samples: Int = Field(ge=1)
@@ -199,7 +201,7 @@ _LATER: dict[tuple[str, ...], Any] = {
 are left out of the digest, so that old runs keep their name and resume."""
 
 
-class RunConfig(_Frozen):
+class RunConfig(FrozenConfig):
     """Everything that decides the results of a run. `results` only says where they go."""
 
     experiment: str
@@ -238,7 +240,7 @@ def resolve(plain: dict[str, Any], known_conditions: frozenset[str] = frozenset(
     try:
         config = RunConfig.model_validate(plain)
     except ValidationError as error:
-        raise ConfigError(_first(error)) from error
+        raise ConfigError(first_mistake(error, "harness/config.py")) from error
     _check_conditions(config, known_conditions)
     _check_combinations(config)
     return config
@@ -330,14 +332,14 @@ def _check_choose(config: RunConfig) -> None:
         raise ConfigError("probe.choose.max_new_tokens: choose generates nothing; remove it")
 
 
-def _first(error: ValidationError) -> str:
-    """The first mistake as `key: what; what to do`."""
+def first_mistake(error: ValidationError, keys_in: str) -> str:
+    """The first mistake as `key: what; what to do`. `keys_in`: the file that explains every key."""
     mistake = error.errors()[0]
-    key = ".".join(str(part) for part in mistake["loc"] if part != "_Frozen")
+    key = ".".join(str(part) for part in mistake["loc"] if part != "FrozenConfig")
     given = mistake.get("input")
     match mistake["type"]:
         case "extra_forbidden":
-            return f"{key}: unknown key; remove it or look up its name in harness/config.py"
+            return f"{key}: unknown key; remove it or look up its name in {keys_in}"
         case "missing":
             return f"{key}: missing; it has no default"
         case _:

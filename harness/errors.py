@@ -46,3 +46,7 @@ class RunLogError(TailgaugeError):
 
 class ReportError(TailgaugeError):
     """A run has not the data that a table or figure needs."""
+
+
+class AttentionError(TailgaugeError):
+    """A run cannot be replayed for its attention, or a capture cannot be read."""

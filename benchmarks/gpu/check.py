@@ -8,11 +8,15 @@ import math
 import sys
 from pathlib import Path
 
+from harness.attention.store import CellAttention, read_cells
 from harness.runlog import read_records
 from harness.types import EvalRecord
 
 LIMIT_CACHED = 0.95
 LIMIT_PROBABILITY = 0.02
+LIMIT_MASS = 0.005
+"""Masses are kept in half precision."""
+LIMIT_REPLAY = 0.01
 
 
 def rows(out: Path, name: str) -> dict[str, EvalRecord]:
@@ -40,8 +44,22 @@ def probabilities_differ(vllm: dict[str, EvalRecord], plain: dict[str, EvalRecor
     return worst
 
 
+def captures(out: Path) -> dict[str, list[CellAttention]]:
+    """Captured cells by run and folder."""
+    found = {}
+    for name, folder in (
+        ("transformers", "attention"),
+        ("transformers", "attention-bfloat16"),
+        ("thinking", "attention"),
+    ):
+        (place,) = (out / name).glob(f"*/*/{folder}")
+        found[f"{name}/{folder}"] = list(read_cells(place))
+    return found
+
+
 def main() -> int:
     out = Path(sys.argv[1])
+    captured = captures(out)
     thinking, cold, warm = (rows(out, name) for name in ("thinking", "cold", "warm"))
     measured, predicted = cached(thinking)
     act = [row for row in thinking.values() if row.probe == "act"]
@@ -62,6 +80,16 @@ def main() -> int:
             row.output.timing.first_token for row in (*cold.values(), *warm.values())
         ),
     }
+    rounding = [
+        cell.replay_error for cell in captured["transformers/attention"] if cell.replay_error is not None
+    ]
+    checks["captured rows sum to 1"] = all(
+        bool((abs(cell.mass.sum(-1) - 1) < LIMIT_MASS).all()) for cells in captured.values() for cell in cells
+    )
+    checks["the replay gives the recorded probabilities"] = bool(rounding) and max(rounding) <= LIMIT_REPLAY
+    checks["thinking is followed row by row"] = any(
+        row.kind == "thinking" for cell in captured["thinking/attention"] for row in cell.path
+    )
     worst = probabilities_differ(rows(out, "vllm"), rows(out, "transformers"))
     checks["vLLM agrees with transformers in float32"] = worst <= LIMIT_PROBABILITY
     result = {

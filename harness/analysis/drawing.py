@@ -19,6 +19,8 @@ from harness.analysis.table import Table
 
 WIDTH = 89 / 25.4
 """One column of a two-column page, in inches."""
+WIDE = 183 / 25.4
+"""Both columns."""
 BLACK, GREY = "#000000", "#666666"
 BLUE, VERMILION, GREEN, ORANGE = "#0072B2", "#D55E00", "#009E73", "#E69F00"
 SKY, PINK, YELLOW = "#56B4E9", "#CC79A7", "#F0E442"
@@ -37,15 +39,24 @@ RC: dict[str, Any] = {
 Tables = Mapping[str, Table]
 
 
-def save(figure: Figure, stem: Path) -> list[Path]:
-    """Write PNG and SVG without dates, so that equal data give equal bytes."""
+METADATA: Mapping[str, Mapping[str, str | None]] = {
+    "png": {"Software": None},
+    "svg": {"Date": None, "Creator": "tailgauge"},
+    "pdf": {"CreationDate": None, "Creator": "tailgauge", "Producer": None},
+}
+"""What is written into each format beside the picture: no date and no version."""
+
+
+def save(figure: Figure, stem: Path, formats: Sequence[str] = ("png", "svg")) -> list[Path]:
+    """Write the figure in each of the formats of METADATA without dates, so that equal data give equal bytes."""
     FigureCanvasAgg(figure)
-    figure.draw_without_rendering()
-    figure.set_layout_engine("none")  # laid out once: both formats alike, and half the time
+    if figure.get_layout_engine() is not None:
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")  # laid out once: all formats alike, and half the time
     paths = []
-    for suffix, metadata in (("png", {"Software": None}), ("svg", {"Date": None, "Creator": "tailgauge"})):
+    for suffix in formats:
         buffer = io.BytesIO()
-        figure.savefig(buffer, format=suffix, dpi=300, metadata=metadata)
+        figure.savefig(buffer, format=suffix, dpi=300, metadata=dict(METADATA[suffix]))
         path = stem.with_suffix(f".{suffix}")
         path.write_bytes(buffer.getvalue())
         paths.append(path)

@@ -35,15 +35,15 @@ def note(text: str) -> None:
 
 
 @contextmanager
-def cells() -> Iterator[CellProgress]:
-    """Progress over cells."""
+def cells(what: str = "cells") -> Iterator[CellProgress]:
+    """Progress over cells, or what else is counted."""
     if not err.is_terminal:
-        yield _lines("cells")
+        yield _lines(what)
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
                TextColumn("left"), TimeRemainingColumn())  # fmt: skip
     with Progress(*columns, console=err) as bar:
-        task = bar.add_task("cells", total=None)
+        task = bar.add_task(what, total=None)
 
         def update(done: int, total: int) -> None:
             bar.update(task, completed=done, total=total)

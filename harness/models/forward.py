@@ -25,9 +25,19 @@ _FORKABLE = {"full_attention", "sliding_attention"}
 
 
 class Engine:
-    """Loads the model. `chunk` bounds the tokens of one plain prefill pass."""
+    """Loads the model. `chunk` bounds the tokens of one plain prefill pass; `attention` is the name of an attention
+    function of transformers."""
 
-    def __init__(self, path: str | Path, *, dtype: str, device: str, threads: int | None, chunk: int) -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        dtype: str,
+        device: str,
+        threads: int | None,
+        chunk: int,
+        attention: str = "sdpa",
+    ) -> None:
         self.device = torch.device(_device(device))
         self.dtype = _dtype(dtype, self.device)
         if threads:
@@ -35,7 +45,7 @@ class Engine:
         transformers.utils.logging.disable_progress_bar()
         try:
             self.model: Any = AutoModelForCausalLM.from_pretrained(
-                str(path), dtype=self.dtype, attn_implementation="sdpa"
+                str(path), dtype=self.dtype, attn_implementation=attention
             )
             self.model.eval()
             self.model.to(self.device)
@@ -45,7 +55,7 @@ class Engine:
             ) from error
         config = self.model.config.get_text_config()
         window = getattr(config, "sliding_window", None)
-        listed = getattr(config, "layer_types", None)
+        listed, layers = getattr(config, "layer_types", None), config.num_hidden_layers
         # Without a list of kinds all layers are of one kind (Mistral, Phi-3: sliding).
         kinds = set(listed or (["sliding_attention"] if window else ["full_attention"]))
         if kinds - _FORKABLE:
@@ -54,10 +64,15 @@ class Engine:
                 "choose a model with full or sliding-window attention"
             )
         self._window: int | None = window if "sliding_attention" in kinds else None
+        self.windows: tuple[int | None, ...] = tuple(
+            window if kind == "sliding_attention" else None for kind in listed or list(kinds) * layers
+        )
+        """Sliding window of each layer in tokens; None sees everything before it."""
         self._mixed = bool(listed)
         names = inspect.signature(self.model.forward).parameters
         # `cache` from transformers 5.24 on, `past_key_values` before.
         self._cache_name = "cache" if "cache" in names else "past_key_values"
+        self._attention = attention
         self._chunk = chunk
         self._chain: KeyValues = []
         self._pinned: KeyValues = []
@@ -79,7 +94,7 @@ class Engine:
             "gpu": gpu,
             "dtype": str(self.dtype).removeprefix("torch."),
             "threads": torch.get_num_threads(),
-            "attention": "sdpa",
+            "attention": self._attention,
         }
 
     def close(self) -> None:

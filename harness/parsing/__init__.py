@@ -29,6 +29,7 @@ from harness.parsing.thinking import (
     count_thinking_pieces,
     first_answer_piece,
     split_thinking,
+    thinking_pieces,
 )
 from harness.types import ParsedReply, ParseStatus
 
@@ -39,6 +40,7 @@ __all__ = [
     "count_thinking_pieces",
     "first_answer_piece",
     "parse_reply",
+    "thinking_pieces",
 ]
 
 _SPECIAL = re.compile(r"<\|[A-Za-z0-9_]{1,40}\|>|</s>")

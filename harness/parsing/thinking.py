@@ -142,11 +142,10 @@ def _occurrences(ids: Sequence[int], delimiter: Delimiter) -> Iterator[tuple[int
         position += 1
 
 
-def _count(
-    spans: tuple[list[tuple[int, int]], list[tuple[int, int]]], length: int, think_open: bool, finish: str
-) -> ThinkingCount:
-    if finish == "error":
-        return ThinkingCount(None)
+def _blocks(
+    spans: tuple[list[tuple[int, int]], list[tuple[int, int]]], length: int, think_open: bool
+) -> _Blocks:
+    """Blocks of a reply of `length` tokens whose delimiters stand at `spans` (opening, closing)."""
     cursor = [0, 0]
 
     def find(closing: bool, start: int) -> tuple[int, int] | None:
@@ -155,7 +154,15 @@ def _count(
             cursor[which] += 1
         return spans[which][cursor[which]] if cursor[which] < len(spans[which]) else None
 
-    blocks = _walk(find, length, think_open)
+    return _walk(find, length, think_open)
+
+
+def _count(
+    spans: tuple[list[tuple[int, int]], list[tuple[int, int]]], length: int, think_open: bool, finish: str
+) -> ThinkingCount:
+    if finish == "error":
+        return ThinkingCount(None)
+    blocks = _blocks(spans, length, think_open)
     tokens = sum(max(b - a, 0) for a, b in blocks.inside)
     censored = bool(blocks.inside) and blocks.end_missing and finish == "length"
     return ThinkingCount(tokens, censored, blocks.start_missing, blocks.end_missing)
@@ -186,6 +193,17 @@ def count_thinking_pieces(pieces: Sequence[str], *, think_open: bool, finish_rea
 
     `pieces[i]` is the text of token i. A token that straddles a delimiter's edge belongs to the delimiter.
     """
+    return _count(_delimiters(pieces), len(pieces), think_open, finish_reason)
+
+
+def thinking_pieces(pieces: Sequence[str], *, think_open: bool) -> tuple[tuple[int, int], ...]:
+    """Ranges [start, end) of the tokens strictly between the delimiters, as `count_thinking_pieces` counts them."""
+    blocks = _blocks(_delimiters(pieces), len(pieces), think_open)
+    return tuple((start, end) for start, end in blocks.inside if end > start)
+
+
+def _delimiters(pieces: Sequence[str]) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """Token ranges of the opening and of the closing delimiters."""
     text = "".join(pieces)
     owner: list[int] = [token for token, piece in enumerate(pieces) for _ in piece]
     spans: tuple[list[tuple[int, int]], list[tuple[int, int]]] = ([], [])
@@ -194,7 +212,7 @@ def count_thinking_pieces(pieces: Sequence[str], *, think_open: bool, finish_rea
         start, end = max(owner[mark.start()], taken), owner[mark.end() - 1] + 1
         spans[int(mark.group() == CLOSE)].append((start, max(end, start)))
         taken = max(end, start)
-    return _count(spans, len(pieces), think_open, finish_reason)
+    return spans
 
 
 def first_answer_piece(pieces: Sequence[str], *, think_open: bool) -> int | None:
