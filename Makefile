@@ -20,7 +20,8 @@ CPU_INDEX := https://download.pytorch.org/whl/cpu
 # than the newest does, with that one's own needs. They are laid over .venv by PYTHONPATH.
 OLDEST := 5.16.0
 OLDEST_PACKAGES := transformers==$(OLDEST) huggingface_hub==1.33.0 httpx==0.28.1 httpcore==1.0.9
-MODEL_TESTS = $(wildcard tests/test_backend*.py tests/test_prompt*.py) tests/test_weights.py
+MODEL_TESTS = $(wildcard tests/test_backend*.py tests/test_prompt*.py) tests/test_weights.py \
+    $(addprefix tests/test_attention_,capture.py rows.py replay.py)
 
 # What vLLM asks of its environment differs from the rest (constraints-vllm.txt), so it has one of its own.
 VLLM := 0.32.0
@@ -30,13 +31,14 @@ VLLM_BIN := $(ROOT)/.venv-vllm/bin
 GPU := $(shell command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -m1 '^GPU')
 MAIN := $(if $(GPU),.venv-vllm,.venv)
 
-.PHONY: help ablate preview test test-vllm lint bench clean
+.PHONY: help ablate preview test test-vllm browser lint bench clean
 
 help:
 	@echo "make ablate   replay the scenario under every condition and write a results folder (ARGS='model=… experiment=…')"
 	echo "make preview  show every condition's prompt with the bar marked; needs no model"
 	echo "make test     lint, all tests, and the model tests again on transformers $(OLDEST)"
 	echo "make test-vllm   the tests of the vLLM backends, in an environment of their own (.venv-vllm)"
+	echo "make browser  the tests of the interactive page, in headless Chromium (installs Debian's where there is none)"
 	echo "make lint     ruff, mypy, import-linter"
 	echo "make bench    run benchmarks/*.py; each ends with one line of JSON"
 	echo "make clean    remove environments, caches and build outputs (no results, no weights)"
@@ -69,6 +71,20 @@ test-vllm: .venv-vllm/.made
 	    $(VLLM_BIN)/python -m pytest "$$file" $(ARGS) || failed+=("$$file")
 	done
 	if [ "$${#failed[@]}" -gt 0 ]; then echo "failed: $${failed[*]}" >&2; exit 1; fi
+
+# The driver comes from PyPI, the browser from the distribution: playwright's own download is not needed.
+browser: .venv/.made
+	@if ! command -v chromium chromium-browser google-chrome >/dev/null; then
+	    if [ "$$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
+	        echo "tailgauge: no Chromium was found, and only root can install Debian's: apt-get install chromium" >&2
+	        exit 1
+	    fi
+	    echo "tailgauge: installing Debian's Chromium (once; about a minute)"
+	    apt-get update -qq
+	    DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends chromium >/dev/null
+	fi
+	$(BIN)/python -c 'import playwright' 2>/dev/null || $(PIP) install -q -c constraints.txt -e '.[browser]'
+	$(BIN)/python -m pytest $(ARGS) tests/test_attention_page.py
 
 bench: .venv/.made .venv-vllm/.made
 	@failed=()
