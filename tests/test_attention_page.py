@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from browser import Opened, chromium, needs_browser, opened
 
+from harness.analysis.attention.groups import GROUP_COLORS, NAMES
 from harness.analysis.attention.page import ASSETS, SCRIPTS, build_page
 from harness.attention.measures import group_share
 from harness.attention.store import GROUPS, Browsable, CellAttention, cell_path, read_cell, write_cell
@@ -528,3 +529,12 @@ def test_8k_tokens_neither_freeze_the_page_nor_are_touched_more_than_needed(
         < shown.page.evaluate("[...window.touched].filter(e => e.classList.contains('t')).length")
         <= 3 * (64 + 24)
     )
+
+
+def test_groups_have_the_names_and_colours_of_the_tables_and_figures() -> None:
+    css = (ASSETS / "page.css").read_text(encoding="utf-8")
+    script = (ASSETS / "text.js").read_text(encoding="utf-8")
+    light = css[: css.index("@media")]
+    for group, color in GROUP_COLORS.items():
+        assert f"--g-{group}: {color.lower()};" in light
+        assert f'{group}: "{NAMES[group]}"' in script

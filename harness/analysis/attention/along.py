@@ -13,7 +13,8 @@ from matplotlib.figure import Figure
 from harness.analysis import statistics as st
 from harness.analysis.attention.arrangement import PROBE_WORDS, SMALL, Sheet, Trio, n_clusters, title
 from harness.analysis.attention.frames import AttentionData, CellSummary, Floats
-from harness.analysis.attention.labels import GROUP_COLORS, group_label
+from harness.analysis.attention.groups import GROUP_COLORS
+from harness.analysis.attention.labels import group_label
 from harness.analysis.drawing import BLACK, GREY, ORANGE, PINK, WIDTH
 from harness.analysis.frames import Arm
 from harness.attention.store import GROUPS

@@ -18,7 +18,8 @@ from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from harness.analysis.attention.frames import AttentionData, Floats, arms
-from harness.analysis.attention.labels import GROUP_COLORS, group_label, label
+from harness.analysis.attention.groups import GROUP_COLORS
+from harness.analysis.attention.labels import group_label, label
 from harness.analysis.frames import Arm, control_of, placebo_for
 from harness.attention.store import GROUPS
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from harness.analysis.attention import paired
 from harness.analysis.attention.frames import AttentionData, arms, paired_values
+from harness.analysis.attention.groups import group_name
 from harness.analysis.attention.regions import SPREAD_MEASURES
 from harness.analysis.comparisons import Pair, pairs
 from harness.analysis.decisions import Row
@@ -37,7 +38,7 @@ def _grid(rows: list[Row], what: str, header: str) -> str:
         part = list(group)
         body = [
             [
-                paired.group_name(str(row[what])), fixed(row["clusters"], 0),
+                group_name(str(row[what])), fixed(row["clusters"], 0),
                 with_interval([fixed(row[key], 4) for key in ("estimate", "low", "high")]),
                 _bracket(row), *(p_value(row[key]).removeprefix("= ") for key in ("p", "p_holm")), fixed(row["mde"], 4),
             ]

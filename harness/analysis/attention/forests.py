@@ -14,7 +14,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from harness.analysis.attention.arrangement import BAND, PROBE_WORDS, ROW_WORDS, SMALL, Sheet, Trio
-from harness.analysis.attention.labels import GROUP_COLORS, escaped, group_label, label, readable, width
+from harness.analysis.attention.groups import GROUP_COLORS
+from harness.analysis.attention.labels import escaped, group_label, label, readable, width
 from harness.analysis.drawing import (
     BLACK,
     BLUE,

@@ -1,6 +1,6 @@
-"""Words and colours of the attention figures: names of the groups, and text that any model wrote made drawable.
+"""Words of the attention figures: names of the groups, and text that any model wrote made drawable.
 
-Knows the groups, the palette and the installed fonts; knows no capture. A character that no installed font has is
+Knows the groups and the installed fonts; knows no capture. A character that no installed font has is
 shown as its number, such as [U+5317]: never as an empty box, and never with a warning.
 """
 
@@ -11,8 +11,8 @@ from typing import Any
 from matplotlib import font_manager
 from matplotlib.colors import to_rgb
 
-from harness.analysis.drawing import BLACK, BLUE, GREEN, ORANGE, PINK, RC, VERMILION, YELLOW
-from harness.attention.store import GROUPS
+from harness.analysis.attention.groups import group_name
+from harness.analysis.drawing import BLACK, RC
 
 BASE_FONT = "DejaVu Sans"
 """Comes with matplotlib, so that the figures look alike everywhere but for scripts that it lacks."""
@@ -25,19 +25,11 @@ WIDER_FONTS = (
 MARKS = {"\n": "⏎", "\t": "⇥"}
 INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 """Unicode categories that have no picture of their own, or one that differs from font to font."""
-GROUP_COLORS: dict[str, str] = {
-    "system": "#8C8C8C", "tools": "#5E5E5E", "user": YELLOW, "assistant": "#BDB76B",
-    "target_calls": VERMILION, "target_results": "#F2B48C", "other_calls": BLUE, "other_results": "#8DBEE0",
-    "unruled_calls": GREEN, "unruled_results": "#8FD3BC", "follow_up": BLACK, "bar": ORANGE,
-    "template": "#DADADA", "forced": "#B9B9B9", "thinking": PINK, "answer": "#8E4B73", "sinks": "#3B3B3B",
-}  # fmt: skip
-"""One colour for each group; a call's result has its call's colour, paler."""
-assert set(GROUP_COLORS) == set(GROUPS)
 
 
 def group_label(group: str) -> str:
-    """A group as it is read."""
-    return "follow-up" if group == "follow_up" else group.replace("_", " ")
+    """A group as figures name it: there the arm says whether it is the bar or the placebo."""
+    return "bar" if group == "bar" else group_name(group)
 
 
 def ink(color: str | tuple[float, ...]) -> str:

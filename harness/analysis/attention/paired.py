@@ -15,22 +15,10 @@ from harness.analysis.decisions import Row
 from harness.attention.store import GROUPS
 
 EXPLORATORY = "exploratory"
-READABLE = {
-    "target_calls": "calls to the asked-for value", "target_results": "results of calls to the asked-for value",
-    "other_calls": "calls to other values", "other_results": "results of calls to other values",
-    "unruled_calls": "calls without a rule", "unruled_results": "results of calls without a rule",
-    "assistant": "assistant's prose", "user": "user's earlier turns", "follow_up": "follow-up", "bar": "bar or placebo",
-    "template": "chat template", "forced": "forced opening of the call", "system": "system prompt",
-}  # fmt: skip
 TESTED: dict[str, int | None] = {
     "clusters": 0, "estimate": 6, "low": 6, "high": 6, "boot_low": 6, "boot_high": 6, "p": 6, "sd": 6, "mde": 6,
 }  # fmt: skip
 """The columns of `tested`, for tables in shares and lifts."""
-
-
-def group_name(group: str) -> str:
-    """A group of GROUPS in words."""
-    return READABLE.get(group, group)
 
 
 def present(cell: CellSummary, row: int) -> npt.NDArray[np.bool_]:

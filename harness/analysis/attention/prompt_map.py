@@ -29,7 +29,8 @@ from harness.analysis.attention.arrangement import (
     title,
 )
 from harness.analysis.attention.frames import AttentionData, Floats
-from harness.analysis.attention.labels import GROUP_COLORS, group_label
+from harness.analysis.attention.groups import GROUP_COLORS
+from harness.analysis.attention.labels import group_label
 from harness.analysis.drawing import WIDE, WIDTH
 from harness.attention.store import CellAttention
 

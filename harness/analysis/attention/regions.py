@@ -19,6 +19,7 @@ from harness.analysis.attention.frames import (
     cluster_values,
     over_heads,
 )
+from harness.analysis.attention.groups import EXPLAINED, group_name
 from harness.analysis.decisions import Row
 from harness.analysis.table import UNKNOWN, Shown, Table, fixed, frame, markdown_grid, with_interval
 from harness.attention.store import GROUPS
@@ -66,7 +67,8 @@ def regions(data: AttentionData) -> Table:
             "over clusters; the CSV has BCa cluster-bootstrap intervals and the raw mass beside them. Lift: "
             "mean share ÷ mean uniform share (the region's visible tokens ÷ all visible tokens but the sinks); "
             "1 is uniform. Shares sum to 1, so text that is added takes from all the rest: compare a bar with "
-            "its placebo. Attention says where a row looks, not what makes the model decide."
+            "its placebo. Attention says where a row looks, not what makes the model decide. Regions: "
+            + EXPLAINED
         ),
         columns=REGION_COLUMNS,
         shown=(),
@@ -132,7 +134,7 @@ def _region_line(group: str, conditions: list[str], found: dict[tuple[str, str],
     there = [found[name, group] for name in conditions if (name, group) in found]
     tokens = [float(str(row["tokens"])) for row in there]
     low, high = fixed(min(tokens), 0), fixed(max(tokens), 0)
-    line = [paired.group_name(group), low if low == high else f"{low}–{high}"]
+    line = [group_name(group), low if low == high else f"{low}–{high}"]
     for name in conditions:
         row = found.get((name, group), {})
         if group == "sinks":

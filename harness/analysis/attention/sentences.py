@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 
 from harness.analysis import statistics as st
 from harness.analysis.attention.frames import AttentionData
+from harness.analysis.attention.groups import group_name
 from harness.analysis.attention.head_table import BAR, RECORDS
-from harness.analysis.attention.paired import group_name
 from harness.analysis.decisions import Row
 from harness.analysis.table import Table, fixed, p_value, with_interval
 

@@ -34,7 +34,8 @@ from harness.analysis.attention.arrangement import (
     token_norm,
 )
 from harness.analysis.attention.frames import AttentionData
-from harness.analysis.attention.labels import GROUP_COLORS, escaped, ink, label, width
+from harness.analysis.attention.groups import GROUP_COLORS
+from harness.analysis.attention.labels import escaped, ink, label, width
 from harness.analysis.drawing import BLACK, WIDE, WIDTH
 from harness.attention.store import CellAttention
 

@@ -19,12 +19,12 @@ function quoted(text) {
   return `\u2018${seen(text).replace(/\n/g, "\u23ce").replace(/\t/g, "\u21e5").replace(/ /g, "\u2423")}\u2019`;
 }
 
+// As in groups.py, which tables and figures name them by.
 const GROUP_LABELS = {
-  system: "system prompt", tools: "tools", user: "user turns", assistant: "assistant turns",
-  target_calls: "calls, asked-for value", target_results: "results, asked-for value", other_calls: "calls, other value",
-  other_results: "results, other value", unruled_calls: "calls without a rule", unruled_results: "results without a rule",
-  follow_up: "follow-up", bar: "bar or placebo", template: "chat template", forced: "prescribed opening",
-  thinking: "thinking", answer: "answer", sinks: "sinks",
+  system: "system", tools: "tools", user: "user", assistant: "assistant", target_calls: "target calls",
+  target_results: "target results", other_calls: "other calls", other_results: "other results",
+  unruled_calls: "unruled calls", unruled_results: "unruled results", follow_up: "follow-up", bar: "bar or placebo",
+  template: "template", forced: "forced", thinking: "thinking", answer: "answer", sinks: "sinks",
 };
 
 const CHUNK = 220; // tokens: about a screenful
