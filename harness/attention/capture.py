@@ -22,8 +22,8 @@ from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 from harness.errors import AttentionError
 
 NAME = "tailgauge_rows"
-_BLOCK_NUMBERS = 2**22
-"""Most attention weights that are worked on at once (16 MiB in float32)."""
+_BLOCK_NUMBERS = 2**20
+"""Most attention weights that are worked on at once (4 MiB in float32, several times over while they are reduced)."""
 
 
 class Taker(Protocol):

@@ -34,6 +34,11 @@ class Chain:
         self._engine.pin()
         self._pinned = self._have
 
+    def unwind(self) -> None:
+        """Back to what is pinned: what follows is computed in the same passes whatever came before, to the bit."""
+        self._engine.rewind(len(self._pinned))
+        self._have = list(self._pinned)
+
     def extend(
         self,
         ids: Sequence[int],

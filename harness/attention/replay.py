@@ -136,6 +136,7 @@ class Replayer:
 
     def episode(self, records: Sequence[EvalRecord], told: Told = lambda: None) -> Iterator[CellAttention]:
         """The cells of one episode, captured."""
+        self._chain.unwind()
         cells = [self._cell(record) for record in records]
         for cell, mask in _ordered(cells):
             if mask is None:
@@ -188,7 +189,9 @@ class Replayer:
         )
         cell.captured = RowTaker(wanted, self._engine.device)
         if shown and cell.record.probe == self._settings.probes[0]:
-            cell.bins = BinTaker(len(found.ids), settings.shown.bins, self.layers, self._engine.device)
+            cell.bins = BinTaker(
+                len(found.ids), settings.shown.bins, self.layers, self.heads, self._engine.device
+            )
             taker: Both | RowTaker = Both(cell.captured, cell.bins)
             self._chain.extend(found.ids, rows=range(len(found.ids)), taker=taker)
         elif wanted.positions:

@@ -77,10 +77,11 @@ def resolve(plain: dict[str, Any]) -> AttentionConfig:
         config = AttentionConfig.model_validate(plain)
     except ValidationError as error:
         raise ConfigError(first_mistake(error, "harness/attention/settings.py")) from error
+    spans = [group for group in GROUPS if group not in ("template", "sinks")]
     for group in config.mask.groups:
-        if group not in GROUPS or group == "sinks":
+        if group not in spans:
             raise ConfigError(
-                f"mask.groups: unknown group {group!r}; expected some of {', '.join(GROUPS[:-1])}"
+                f"mask.groups: {group!r} is no span to mask; expected some of {', '.join(spans)}"
             )
     if not config.probes:
         raise ConfigError("probes: none is chosen; e.g. probes=[choose]")

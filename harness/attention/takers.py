@@ -157,8 +157,11 @@ def _projected_norms(rows: Rows, heads: torch.Tensor) -> torch.Tensor:
 class BinTaker:
     """Whole prompts in bins: mean over the rows of a bin and over heads, summed over the keys of a bin."""
 
-    def __init__(self, length: int, bins: int, layers: tuple[int, ...], device: torch.device) -> None:
+    def __init__(
+        self, length: int, bins: int, layers: tuple[int, ...], heads: tuple[int, ...], device: torch.device
+    ) -> None:
         """`length`: tokens of the sequence; at most `bins` bins a side."""
+        self._heads = torch.tensor(heads, device=device)
         edges = np.unique(np.linspace(0, length, min(bins, length) + 1).round().astype(np.int64))
         self._edges = edges
         self._layer = {layer: i for i, layer in enumerate(layers)}
@@ -169,7 +172,7 @@ class BinTaker:
 
     def take(self, rows: Rows) -> None:
         seen = rows.weights.shape[-1]
-        mass = (rows.weights.mean(0) @ self._member[:seen]).cpu().numpy()
+        mass = (rows.weights.index_select(0, self._heads).mean(0) @ self._member[:seen]).cpu().numpy()
         np.add.at(self._mass[self._layer[rows.layer]], self._owner[rows.positions].numpy(), mass)
 
     @property

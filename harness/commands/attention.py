@@ -140,6 +140,7 @@ def _begin(task: _Task) -> None:
     )
     path = task.folder / _BEGUN
     remove_leftovers(task.folder)
+    remove_leftovers(task.folder / store.CELLS)
     if path.exists():
         try:
             old = json.loads(path.read_text(encoding="utf-8"))
@@ -196,7 +197,15 @@ def _capture(task: _Task) -> None:
         left = _missing(task, skipped)
         if left:
             replayer.share(task.records)
-            total, done = replayer.work(left), 0
+            lost = {record.cell_id for record in left}
+            # Whole episodes: a cell's last digits depend on the passes that its episode is cut into.
+            ready = [record for record in task.records if record.cell_id not in skipped]
+            again = {
+                name: records
+                for name, records in by_episode(ready).items()
+                if any(record.cell_id in lost for record in records)
+            }
+            total, done = replayer.work([record for records in again.values() for record in records]), 0
             with console.cells("replays") as progress:
                 progress(0, total)
 
@@ -205,9 +214,10 @@ def _capture(task: _Task) -> None:
                     done += 1
                     progress(done, total)
 
-                for records in by_episode(left).values():
+                for records in again.values():
                     for captured in replayer.episode(records, told):
-                        store.write_cell(task.folder, captured)
+                        if captured.cell.cell_id in lost:
+                            store.write_cell(task.folder, captured)
         _write_manifest(task, weights, replayer.facts, skipped, started)
     finally:
         replayer.close()

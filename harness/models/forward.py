@@ -150,11 +150,12 @@ class Engine:
         token that i follows within the pass, −1 for the chain itself. Logits (len(read), vocabulary)."""
         plain = all(parent == i - 1 for i, parent in enumerate(parents))
         mask = None if plain else self._tree_mask(parents, positions)
+        past, self._chain = list(self._chain), []  # handed over: see `forward`
         output, self._chain = self.forward(
             torch.tensor([list(tokens)], device=self.device),
             torch.tensor([list(positions)], device=self.device),
             mask,
-            self._chain,
+            past,
             torch.tensor(list(read), device=self.device, dtype=torch.long),
         )
         return output[0]
@@ -164,10 +165,11 @@ class Engine:
         self, ids: torch.Tensor, positions: torch.Tensor, mask: Any, past: KeyValues, keep: torch.Tensor
     ) -> tuple[torch.Tensor, KeyValues]:
         """`ids`, `positions` (batch, new); `mask` as transformers takes it; logits at the new tokens
-        `keep`, shape (batch, len(keep), vocabulary), and the longer keys and values."""
+        `keep`, shape (batch, len(keep), vocabulary), and the longer keys and values. Empties `past`: the cache copies
+        each layer, and both at once would double the memory of a long chain."""
         cache = DynamicCache()
-        for layer, (keys, values) in enumerate(past):
-            cache.update(keys, values, layer)
+        for layer in range(len(past)):
+            cache.update(*past.pop(0), layer)
         # No row is read where a pass only extends the chain; one costs next to nothing.
         rows = keep if keep.numel() else torch.zeros(1, dtype=torch.long, device=self.device)
         output = self.model(
