@@ -514,7 +514,7 @@ def test_a_sink_is_much_read_and_says_little() -> None:
     values = torch.ones(1, size, 4)
     values[:, 0], values[:, 2] = 0.05, 0.05
     for blocks in ((30,), (7, 7, 7, 7, 2)):
-        finder, start = SinkFinder(size), 0
+        finder, start = SinkFinder(size, (None,) * 99), 0
         for step in blocks:
             rows = torch.arange(start, start + step)
             start += step
@@ -522,7 +522,7 @@ def test_a_sink_is_much_read_and_says_little() -> None:
                 weights = torch.softmax(score, -1)[:, rows, :start]
                 finder.take(Rows(layer, rows, weights, values[:, :start], None))
         assert finder.found() == (0,)
-    assert SinkFinder(5).found() == ()
+    assert SinkFinder(5, ()).found() == ()
 
 
 # -- real weights ------------------------------------------------------------------------------------------

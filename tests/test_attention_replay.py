@@ -240,7 +240,7 @@ def test_a_masked_replay_is_an_eager_pass_without_the_bar(
     by_name = {(masked.mask, masked.scope): masked for masked in cell.masking}
     assert by_name.keys() == {
         ("none", "later"), ("bar", "later"), ("bar", "decision"),
-        ("target_calls", "later"), ("target_calls", "decision"),
+        ("target_calls", "later"), ("target_calls", "decision"), ("records", "later"), ("records", "decision"),
     }  # fmt: skip
     assert by_name["bar", "later"].masked_tokens == sum(end - start for start, end in bar) > 20
     first = found.ids[: found.stem]
@@ -257,7 +257,7 @@ def test_a_masked_replay_is_an_eager_pass_without_the_bar(
     assert abs(plain.logit_act - masked.logit_act) > 0.01, "this test shows nothing"
     # A mask that has nothing to hide is no replay of its own.
     control = cells[bench.record("choose", "control").cell_id]
-    assert {masked.mask for masked in control.masking} == {"none", "target_calls"}
+    assert {masked.mask for masked in control.masking} == {"none", "target_calls", "records"}
     assert cells[bench.record("act", "control").cell_id].masking == ()
 
 
@@ -488,6 +488,7 @@ def test_a_capture_is_not_mixed_with_one_of_other_settings(finished: Path, tmp_p
         ("top_q=3", "top_q"),
         ("mask.group=[bar]", "mask.group"),
         ("mask.groups=[template]", "no span to mask"),
+        ("answer_tokens=[-1]", "answer_tokens"),
         ("conditions=[control,agent_stauts]", "agent_stauts"),
         ("probes=[ask]", "probes"),
         ("path_every=0", "path_every"),
@@ -542,5 +543,44 @@ def test_weights_that_are_not_the_runs_are_refused(finished: Path, tiny_model: P
 def test_the_manifest_of_a_capture_is_plain_json_without_secrets(finished: Path) -> None:
     text = (finished / "attention" / "manifest.json").read_text(encoding="utf-8")
     manifest = json.loads(text)
-    assert manifest["weights"] and manifest["config"]["mask"]["groups"] == ["bar", "target_calls"]
+    assert manifest["weights"] and manifest["config"]["mask"]["groups"] == ["bar", "target_calls", "records"]
     assert "engine_version" in manifest["engine"]
+
+
+@pytest.mark.parametrize("name", ["tables", "figures"])
+def test_a_capture_does_not_go_into_the_runs_own_folders(finished: Path, tmp_path: Path, name: str) -> None:
+    before = sorted(path.name for path in (finished / name).iterdir()) if (finished / name).is_dir() else []
+    assert f"folder={name}" in refusal(call("attention", str(finished), f"folder={name}", cwd=tmp_path))
+    after = sorted(path.name for path in (finished / name).iterdir()) if (finished / name).is_dir() else []
+    assert before == after
+
+
+def test_settings_can_be_mended_while_nothing_is_captured(finished: Path, tmp_path: Path) -> None:
+    run = copy_of(finished, tmp_path)
+    line = refusal(call("attention", str(run), *FEW, "folder=again", "mask.layers=[99]", cwd=tmp_path))
+    assert "mask.layers" in line and (run / "again" / "capture.json").is_file()
+    line = refusal(call("attention", str(run), *FEW, "folder=again", "tolerance=1e-12", cwd=tmp_path))
+    assert "tolerance" in line, "the settings before left nothing behind that would be mixed"
+
+
+def test_sinks_do_not_depend_on_the_layers_that_are_captured(finished: Path, tmp_path: Path) -> None:
+    run = copy_of(finished, tmp_path)
+    told = call("attention", str(run), *FEW, "folder=one", "layers=[1]", "clusters=1", cwd=tmp_path)
+    assert told.returncode == 0, told.stderr
+    every = store.read_manifest(finished / "attention")["engine"]["sinks"]
+    assert store.read_manifest(run / "one")["engine"]["sinks"] == every
+
+
+@pytest.mark.parametrize("gone", [("config",), ("config", "model")])
+def test_a_run_manifest_without_its_model_is_told_in_one_line(
+    finished: Path, tmp_path: Path, gone: tuple[str, ...]
+) -> None:
+    run = copy_of(finished, tmp_path)
+    manifest = json.loads((run / "manifest.json").read_text(encoding="utf-8"))
+    holder = manifest
+    for key in gone[:-1]:
+        holder = holder[key]
+    del holder[gone[-1]]
+    (run / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    line = refusal(call("attention", str(run), *FEW, "folder=other", cwd=tmp_path))
+    assert "config.model" in line and "manifest.json" in line

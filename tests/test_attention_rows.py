@@ -264,13 +264,17 @@ REPLIES = {
 
 
 @pytest.mark.parametrize("case", REPLIES)
-def test_a_reply_with_a_call_is_decided_where_the_calls_name_begins(case: str) -> None:
+def test_a_reply_with_a_call_has_a_row_where_the_calls_name_begins(case: str) -> None:
     reply, name = REPLIES[case]
     record = act(reply)
     found = sequence(record, LABELS)
-    (decision,) = found.rows
-    assert (decision.kind, decision.name) == ("decision", name)
-    text = behind(record, found, decision.position)
+    decision, call = found.rows
+    answer = next(row for row in found.path if row.kind == "answer")
+    assert (decision.kind, decision.position) == ("decision", answer.position), (
+        "decided where the answer begins"
+    )
+    assert (call.kind, call.name) == ("call", name)
+    text = behind(record, found, call.position)
     # The row's token is the one that holds the name's first character, be there a quote before it.
     assert text.lstrip(' "').startswith(name)
     before = TOKENIZER.decode(record.prompt_ids + record.output.token_ids, clean_up_tokenization_spaces=False)

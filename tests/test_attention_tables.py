@@ -19,6 +19,7 @@ from harness.analysis.attention.masking import masking, masking_differences
 from harness.analysis.attention.regions import regions, spread
 from harness.analysis.attention.sentences import sentences
 from harness.analysis.attention.tables import build_tables, masking_frame, summary_frame
+from harness.analysis.attention.tables import captured as captured_table
 from harness.attention.store import GROUPS, CellAttention, Masked, read_cells, write_cell
 from harness.errors import AttentionError
 
@@ -386,10 +387,12 @@ def test_whatever_a_capture_lacks_every_table_is_made_and_says_so(shape: str, tm
 def test_the_sentences_give_the_verdict_that_the_tests_give(data: AttentionData, tmp_path: Path) -> None:
     said = sentences(data, build_tables(data))
     assert any("its content draws attention" in line and "n = 10 clusters" in line for line in said)
-    assert any(
-        "Masking the bar" in line and line.endswith("losing the content lowers the sensitivity.")
-        for line in said
+    hidden = [line for line in said if line.startswith("Hiding the bar (or the placebo) from ")]
+    assert len(hidden) == 2
+    assert hidden[0].endswith("a check of the mask, not a finding."), (
+        "later, all layers: one and the same prompt"
     )
+    assert "the choice's rows alone" in hidden[1] and hidden[1].endswith("more is lost with the bar.")
     assert any("pass on the other (n = 5): " in line and "layer 2 head 1" in line for line in said)
     none = load(made_up.make_folder(tmp_path, 10, thinking=1, effect=0.0))
     assert any(
@@ -442,3 +445,17 @@ def test_a_report_is_rebuilt_from_the_files_to_the_same_bytes(
     back = pd.read_parquet(first.data[0])
     assert back["norm_share"].isna().all() and back["cell_id"].nunique() == 12
     assert report.headline(folder) == list(first.sentences)
+
+
+def test_cells_that_could_not_be_replayed_are_counted_per_condition(tmp_path: Path) -> None:
+    folder = made_up.make_folder(tmp_path, 2, thinking=1)
+    path = folder / "manifest.json"
+    manifest = json.loads(path.read_text(encoding="utf-8"))
+    manifest["skipped"] = {
+        f"xfinity/matched/c9/{side}|placebo|choose|0": "cut" for side in ("due", "forbidden")
+    }
+    path.write_text(json.dumps(manifest), encoding="utf-8")
+    table = captured_table(load(folder)).data
+    assert dict(zip(table["condition"], table["skipped"], strict=True)) == {
+        "control": 0, "placebo": 2, "agent_status": 0,
+    }  # fmt: skip

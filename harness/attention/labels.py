@@ -36,6 +36,10 @@ class Labels:
             found += [self._after(anchor, pending), *[""] * (len(pending) - 1)]
         return found
 
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of token ids, special tokens included."""
+        return self._decode(tuple(ids))
+
     def encode(self, text: str) -> tuple[int, ...]:
         """Token ids of a text, no special token added."""
         return tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"])

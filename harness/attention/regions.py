@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.attention.rows import Sequenced
-from harness.attention.store import Ints, Region
+from harness.attention.store import MASKS, Ints, Region
 from harness.types import EvalRecord, Span
 
 _PLAIN = {
@@ -95,17 +95,14 @@ def _lines(span: Span, cell: Sequenced, text: str) -> list[tuple[Region, int, in
     return found
 
 
-def group_spans(record: EvalRecord, cell: Sequenced, group: str) -> tuple[tuple[int, int], ...]:
-    """Token ranges of a group's spans, ascending; generated and forced tokens are `thinking`, `forced`, `answer`."""
+def group_spans(record: EvalRecord, cell: Sequenced, mask: str) -> tuple[tuple[int, int], ...]:
+    """Token ranges of a mask's spans (a group of GROUPS, or a name of MASKS), ascending."""
     generated = {"thinking": cell.thinking, "forced": (cell.forced,), "answer": (cell.answer,)}
-    if group in generated:
-        return tuple(span for span in generated[group] if span[0] < span[1])
+    if mask in generated:
+        return tuple(span for span in generated[mask] if span[0] < span[1])
+    groups = MASKS.get(mask, (mask,))
     return tuple(
         (span.start, span.end)
         for span in record.spans
-        if (
-            span.region == "bar"
-            if group == "bar"
-            else span.region != "bar" and _group(span.region, record) == group
-        )
+        if ("bar" if span.region == "bar" else _group(span.region, record)) in groups
     )

@@ -115,8 +115,13 @@ class Replayer:
         if shared < 2:
             self._tell("the prompts share no beginning: no sinks are looked for")
             return
-        finder = SinkFinder(shared)
-        self._chain.extend(records[0].prompt_ids[:shared], rows=range(shared), taker=finder)
+        finder = SinkFinder(shared, self._engine.windows)
+        # In every layer, whichever are captured: what is a sink must not depend on what is looked at.
+        Chain(self._engine, Watch(block=self._settings.query_block)).extend(
+            records[0].prompt_ids[:shared], rows=range(shared), taker=finder
+        )
+        self._engine.rewind(0)
+        self._chain.extend(records[0].prompt_ids[:shared])
         self._chain.pin()
         self._sinks = finder.found()
 

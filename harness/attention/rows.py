@@ -1,7 +1,9 @@
 """A record of the run log → the token sequence to replay and the rows that are wanted of it.
 
 Row t is the one that helps to predict token t + 1; a decision is therefore looked for one position before the token
-that states it. Knows records and token texts; knows no model, no region and no array.
+that states it. In a free reply it is the row of the first answer token, in every arm: there the model turns to a call or
+to prose, while the row before a tool's name stands inside a call that was begun, and not every arm begins one. Knows
+records and token texts; knows no model, no region and no array.
 """
 
 import re
@@ -11,11 +13,10 @@ from dataclasses import dataclass
 from harness.attention.labels import Labels, token_at
 from harness.attention.store import Row
 from harness.errors import AttentionError
+from harness.models.thoughts import spelt_closed
 from harness.parsing import first_answer_piece, thinking_pieces
+from harness.template import THINK_CLOSE
 from harness.types import EvalRecord, Thought
-
-_GAP = "\n\n"
-"""What the `choose` probe writes between a closed thought and the forced call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ def sequence(
 
 def _choice(record: EvalRecord, labels: Labels, every: int) -> Sequenced:
     thought, recorded = _thought(record)
-    thinking = _gap_closed(thought, labels) if thought else ()
+    thinking = _closed(thought, labels) if thought else ()
     prompt = record.prompt_ids
     stem = prompt + thinking + record.forced_ids
     asked = f"{record.expectation.tool}:{record.expectation.target}"
@@ -100,15 +101,17 @@ def _thought(record: EvalRecord) -> tuple[Thought | None, Mapping[str, float]]:
     if not record.output.thoughts:
         return None, record.output.choice_logprobs or {}
     for thought in record.output.thoughts:
-        if not thought.cut:
+        if not thought.cut and len(thought.logprobs) == len(record.choices):
             return thought, dict(zip(sorted(record.choices), thought.logprobs, strict=True))
     raise AttentionError(
         f"cell {record.cell_id}: each of its thoughts was cut; nothing shows what it would have decided"
     )
 
 
-def _gap_closed(thought: Thought, labels: Labels) -> tuple[int, ...]:
-    return thought.token_ids + labels.encode(_GAP)
+def _closed(thought: Thought, labels: Labels) -> tuple[int, ...]:
+    """The thought's ids as the run put them before the choices."""
+    text = labels.decode(thought.token_ids)
+    return spelt_closed(thought.token_ids, text, THINK_CLOSE, labels.encode, labels.decode)
 
 
 def _parting(record: EvalRecord, asked: str) -> int:
@@ -139,12 +142,15 @@ def _reply(record: EvalRecord, labels: Labels, answer_tokens: Sequence[int], eve
     first = first_answer_piece(own, think_open=record.think_open)
     rows = []
     if first is not None:
-        decision, name = _decision(record, own, first)
-        rows.append(Row("decision", start + decision - 1, name))
+        rows.append(Row("decision", start + first - 1, own[first]))
+        call = _call(record, own, first)
+        if call is not None and call[0] != first:
+            rows.append(Row("call", start + call[0] - 1, call[1]))
+        taken = {row.position for row in rows}
         rows += [
             Row("answer", start + first + i - 1, own[first + i])
             for i in answer_tokens
-            if first + i < len(own) and first + i != decision
+            if first + i < len(own) and start + first + i - 1 not in taken
         ]
     answer = range(first, len(own), every) if first is not None else ()
     path = [Row("thinking", start + i - 1, own[i]) for a, b in inside for i in range(a, b, every)]
@@ -165,16 +171,14 @@ def _reply(record: EvalRecord, labels: Labels, answer_tokens: Sequence[int], eve
     )
 
 
-def _decision(record: EvalRecord, own: Sequence[str], first: int) -> tuple[int, str]:
-    """Number of the reply's token that begins the name of its first call, else of its first answer token; and
-    what that token decides."""
+def _call(record: EvalRecord, own: Sequence[str], first: int) -> tuple[int, str] | None:
+    """Number of the reply's token that begins the name of its first call, and that name; None without a call."""
     calls = [call for call in (record.parsed.tool_calls if record.parsed else ()) if not call.in_reasoning]
-    if calls:
-        name, text = calls[0].name, "".join(own)
-        lead = sum(len(piece) for piece in own[:first])
-        # Prose may quote the name before the call states it.
-        stated = re.compile(rf'"name"\s*:\s*"{re.escape(name)}"').search(text, lead)
-        at = stated.end() - len(name) - 2 if stated else text.find(f'"{name}"', lead)
-        if at >= 0:
-            return token_at(own, at + 1), name
-    return first, own[first]
+    if not calls:
+        return None
+    name, text = calls[0].name, "".join(own)
+    lead = sum(len(piece) for piece in own[:first])
+    # Prose may quote the name before the call states it.
+    stated = re.compile(rf'"name"\s*:\s*"{re.escape(name)}"').search(text, lead)
+    at = stated.end() - len(name) - 2 if stated else text.find(f'"{name}"', lead)
+    return (token_at(own, at + 1), name) if at >= 0 else None

@@ -1,10 +1,10 @@
 """What a capture can be asked for: the typed configuration of `tailgauge attention`."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
-from harness.attention.store import GROUPS, Scope
+from harness.attention.store import GROUPS, MASKS, Scope
 from harness.config import FrozenConfig, Int, first_mistake
 from harness.errors import ConfigError
 from harness.types import ProbeName, Series
@@ -13,8 +13,9 @@ from harness.types import ProbeName, Series
 class MaskConfig(FrozenConfig):
     """The causal check: spans that later rows are kept from seeing."""
 
-    groups: tuple[str, ...] = ("bar", "target_calls")
-    """Groups of regions, one mask each; `[]` masks nothing."""
+    groups: tuple[str, ...] = ("bar", "target_calls", "records")
+    """One mask each: a group of regions, or `records`, every call of the counted tool with its result; `[]` masks
+    nothing."""
     scopes: tuple[Scope, ...] = ("later", "decision")
     layers: tuple[Int, ...] | None = None
     """None: in every layer."""
@@ -47,7 +48,7 @@ class AttentionConfig(FrozenConfig):
     """The first so many episodes; None: all."""
     layers: tuple[Int, ...] | None = None
     heads: tuple[Int, ...] | None = None
-    answer_tokens: tuple[Int, ...] = ()
+    answer_tokens: tuple[Annotated[Int, Field(ge=0)], ...] = ()
     """Numbers of answer tokens, from 0, whose rows are kept besides the decision's."""
     path_every: Int = Field(default=1, ge=1)
     """Step along the generated tokens."""
@@ -58,7 +59,7 @@ class AttentionConfig(FrozenConfig):
     shown: ShownConfig = ShownConfig()
     query_block: Int = Field(default=64, ge=1)
     """Most captured rows worked on at once."""
-    pack_tokens: Int = Field(default=1024, ge=16)
+    pack_tokens: Int = Field(default=2048, ge=16)
     """Most tokens in one forward pass."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] | None = None
     """None: as the run, as far as transformers can."""
@@ -77,12 +78,14 @@ def resolve(plain: dict[str, Any]) -> AttentionConfig:
         config = AttentionConfig.model_validate(plain)
     except ValidationError as error:
         raise ConfigError(first_mistake(error, "harness/attention/settings.py")) from error
-    spans = [group for group in GROUPS if group not in ("template", "sinks")]
+    spans = [*(group for group in GROUPS if group not in ("template", "sinks")), *MASKS]
     for group in config.mask.groups:
         if group not in spans:
             raise ConfigError(
                 f"mask.groups: {group!r} is no span to mask; expected some of {', '.join(spans)}"
             )
+    if config.folder in ("tables", "figures"):
+        raise ConfigError(f"folder={config.folder}: the run's own; choose another name")
     if not config.probes:
         raise ConfigError("probes: none is chosen; e.g. probes=[choose]")
     return config

@@ -21,9 +21,10 @@ class SinkFinder:
     """Takes every row of the shared prefix. Both marks are needed: much attention alone is also what a heavily read
     rule would get, and a short value alone is harmless."""
 
-    def __init__(self, length: int) -> None:
-        """`length`: tokens of the prefix."""
+    def __init__(self, length: int, windows: Sequence[int | None]) -> None:
+        """`length`: tokens of the prefix; `windows`: sliding window of each layer, None where it sees everything."""
         self._length = length
+        self._windows = windows
         self._received: list[torch.Tensor] = []
         self._layers: dict[int, int] = {}
         self._norms: dict[int, torch.Tensor] = {}
@@ -41,15 +42,17 @@ class SinkFinder:
         """Positions, ascending; none where nothing was taken."""
         if not self._received or self._length < 2:
             return ()
-        # Row i spreads 1 / (i + 1) over each key that it sees.
-        even = (1 / torch.arange(1, self._length + 1, dtype=torch.float64)).flip(0).cumsum(0).flip(0)
-        mass = (torch.stack(self._received) / even).mean(dim=(0, 1))
+        even = torch.stack([self._even(self._windows[layer]) for layer in self._layers])
+        mass = (torch.stack(self._received) / even[:, None]).mean(dim=(0, 1))
         norms = torch.stack([self._norms[layer] for layer in self._layers])[..., : self._length]
         relative = norms / norms.median(dim=-1, keepdim=True).values
         short = relative.flatten(0, 1).median(dim=0).values < NORM_OVER_MEDIAN
         return tuple(int(i) for i in torch.nonzero((mass >= MASS_OVER_UNIFORM) & short).flatten())
 
-
-def everything(length: int) -> Sequence[int]:
-    """All rows of a prefix."""
-    return range(length)
+    def _even(self, window: int | None) -> torch.Tensor:
+        """(K,) what each key would get of rows that spread themselves evenly over what they see."""
+        row = torch.arange(self._length)
+        seen = row[None, :] <= row[:, None]
+        if window is not None:
+            seen &= row[:, None] - row[None, :] < window
+        return (seen.double() / seen.sum(1, keepdim=True)).sum(0)

@@ -22,9 +22,10 @@ from harness.runlog.files import atomic_file
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
-RowKind = Literal["decision", "value", "thinking", "answer", "prompt"]
-"""`decision`: predicts the tool's name (or, in a free reply without a call, the first answer token). `value`: predicts
-the first token of the rule's argument that tells the asked-for value from the others (probe `choose`)."""
+RowKind = Literal["decision", "value", "call", "thinking", "answer", "prompt"]
+"""`decision`: predicts the tool's name (probe `choose`), or a free reply's first answer token, where it turns to a call or
+to prose. `value`: predicts the first token of the rule's argument that tells the asked-for value from the others
+(`choose`). `call`: predicts the tool's name in a free reply that calls one."""
 Scope = Literal["later", "decision"]
 """Rows that a mask holds for: `later`: every row behind the masked span. `decision`: only the rows that the
 choices' probabilities are read from."""
@@ -39,6 +40,10 @@ GROUPS: tuple[str, ...] = (
 names; `other_*`: made to another value; `unruled_*`: calls of tools without a rule. `bar` is the bar or the
 placebo, `template` what the chat template writes, `forced` the call's opening that probe `choose` prescribes,
 `sinks` the positions that soak up attention whatever is asked (they belong to no other group)."""
+
+
+MASKS = {"records": ("target_calls", "target_results", "other_calls", "other_results")}
+"""Masks over several groups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +94,7 @@ class Masked:
     """Choice probabilities of the cell with one span masked; `mask` "none" is the plain replay."""
 
     mask: str
-    """`none`, `bar`, or another group of GROUPS."""
+    """`none`, a group of GROUPS such as `bar`, or a name of MASKS."""
     scope: Scope
     layers: str
     """`all`, or the numbers that were masked, such as `8-15`."""
@@ -176,7 +181,7 @@ _HALVES = (
     "norm_mass",
     "token_rows",
 )
-"""Arrays kept in half precision: their error is below a thousandth of the value."""
+"""Arrays kept in half precision: the error is below a thousandth of the value, or below 6e-8 where that is more."""
 
 
 def cell_path(folder: Path, cell_id: str) -> Path:

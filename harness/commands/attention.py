@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from harness.attention import store
 from harness.attention.settings import AttentionConfig, resolve
 from harness.commands import console
@@ -26,8 +28,8 @@ from harness.weights import resolve as resolve_weights
 
 _BEGUN = "capture.json"
 """What a capture was begun with: cells of another configuration must not be mixed with its own."""
-_FREE = ("device", "threads", "query_block", "pack_tokens", "model_path")
-"""Settings that only say where and with how much room: a stopped capture goes on under others."""
+_FREE = ("device", "threads", "query_block", "pack_tokens", "model_path", "tolerance")
+"""Settings that say where, with how much room and how strictly, but not what: a stopped capture goes on under others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +143,7 @@ def _begin(task: _Task) -> None:
     path = task.folder / _BEGUN
     remove_leftovers(task.folder)
     remove_leftovers(task.folder / store.CELLS)
-    if path.exists():
+    if path.exists() and any((task.folder / store.CELLS).glob("*.npz")):
         try:
             old = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
@@ -161,7 +163,7 @@ def _begin(task: _Task) -> None:
 
 def _finished(task: _Task) -> bool:
     return (task.folder / "manifest.json").is_file() and not _missing(
-        task, store.read_manifest(task.folder)["skipped"]
+        task, store.read_manifest(task.folder).get("skipped", {})
     )
 
 
@@ -178,7 +180,7 @@ def _capture(task: _Task) -> None:
 
     started = datetime.now(UTC).isoformat()
     with console.weights() as report:
-        model = ModelConfig.model_validate(task.manifest["config"]["model"])
+        model = _model(task)
         path = task.settings.model_path
         weights = resolve_weights(WeightsSpec(path=path) if path else weights_spec(model), report)
     _check_weights(task, weights)
@@ -221,6 +223,17 @@ def _capture(task: _Task) -> None:
         _write_manifest(task, weights, replayer.facts, skipped, started)
     finally:
         replayer.close()
+
+
+def _model(task: _Task) -> ModelConfig:
+    """The run's model, as its manifest has it."""
+    try:
+        return ModelConfig.model_validate(task.manifest["config"]["model"])
+    except (KeyError, TypeError, ValidationError) as error:
+        raise AttentionError(
+            f"{task.run_dir / 'manifest.json'}: config.model is missing or not valid; restore the manifest, or run the "
+            "experiment again"
+        ) from error
 
 
 def _tell(task: _Task, skipped: Mapping[str, str]) -> None:

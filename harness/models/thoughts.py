@@ -123,11 +123,20 @@ def _closed(output: ModelOutput, request: Request, codec: Codec) -> _Drawn:
         tail = "" if text.endswith("\n") else "\n"
         censored = count.censored and output.finish_reason == "length"
         return _Drawn(output, kept + codec.encode(f"{tail}{mark}{GAP}"), True, tokens, censored)
-    kept_text = text[: text.index(mark) + len(mark)]
-    if kept_text == text and codec.decode(ids) == text:
-        return _Drawn(output, ids + codec.encode(GAP), False, tokens)
-    # The last token held more than the mark's end: spelt anew.
-    return _Drawn(output, codec.encode(kept_text + GAP), False, tokens)
+    return _Drawn(output, spelt_closed(ids, text, mark, codec.encode, codec.decode), False, tokens)
+
+
+def spelt_closed(
+    ids: tuple[int, ...],
+    text: str,
+    mark: str,
+    encode: Callable[[str], tuple[int, ...]],
+    decode: Callable[[Sequence[int]], str],
+) -> tuple[int, ...]:
+    """Ids of a thought that closed itself, up to its mark and with the gap behind it. `text`: what `ids` say."""
+    kept = text[: text.index(mark) + len(mark)]
+    # Where the last token holds more than the mark's end the thought is spelt anew.
+    return ids + encode(GAP) if kept == text == decode(ids) else encode(kept + GAP)
 
 
 def _ask(cell: _Cell, name: str, number: int) -> Request:

@@ -8,6 +8,7 @@ from harness.attention.store import GROUPS
 
 NAMES: dict[str, str] = {
     **{group: group.replace("_", " ") for group in GROUPS}, "follow_up": "follow-up", "bar": "bar or placebo",
+    "records": "all records",
 }  # fmt: skip
 GROUP_COLORS: dict[str, str] = {
     "system": "#8C8C8C", "tools": "#5E5E5E", "user": "#F0E442", "assistant": "#BDB76B",

@@ -25,6 +25,8 @@ from harness.attention.store import GROUPS
 
 ROW = "decision"
 BAR, RECORDS = "bar content", "call records"
+FLOORS = {"share": 0.01, "lift": 0.25}
+"""Differences below these are steady in some heads and matter in none."""
 COLUMNS: dict[str, int | None] = {
     "target": None, "probe": None, "row": None, "condition": None, "against": None, "unit": None, "rank": 0, "layer": 0,
     "head": 0, "heads": 0, "discovery_n": 0, "discovery": 5, "discovery_t": 2, "test_n": 0, "estimate": 5, "low": 5,
@@ -41,6 +43,8 @@ class Target:
     condition: str
     against: str
     unit: str
+    floor: float
+    """The least mean in the discovery half that is worth a test."""
     values: Floats
 
 
@@ -58,10 +62,11 @@ def head_table(data: AttentionData) -> Table:
         title="Heads that read the bar, and heads that read the call records (exploratory)",
         how_to_read=(
             "Clusters are split in two by a seeded shuffle. The first half ranks all heads by the studentised "
-            f"mean and keeps at most {heads.TOP} with a positive one; the second half tests these alone, so that "
-            "no head is chosen by the data that judge it. p: one-sided sign-flip permutation of clusters, max-T "
-            "step-down over the heads tested for one target (Westfall & Young 1993): the chance that any one of "
-            "them passes at .05 by luck is at most 5 % for each target, where a head treats the two spans "
+            f"mean and keeps at most {heads.TOP} of those whose mean is above {FLOORS['share']} of share or "
+            f"{FLOORS['lift']} of lift; the second half tests these alone, so that no head is chosen by the data "
+            "that judge it; all other heads are not tested, whatever they do. p: one-sided sign-flip permutation "
+            "of clusters, max-T step-down over the heads tested for one target (Westfall & Young 1993): the chance "
+            "that any one of them passes at .05 by luck is at most 5 % for each target, where a head treats the two spans "
             "alike, but not for all targets together. With n clusters in the test half no p can be below 1/2^n "
             f"(n ≤ {heads.EXACT_CLUSTERS}). Estimate and interval (95 % t, not adjusted) are the test half's. "
             f"{BAR}: a head's share on the bar minus its share on the placebo of the same placement. {RECORDS}: "
@@ -78,14 +83,14 @@ def head_table(data: AttentionData) -> Table:
             Shown("p (family-wise)", ("p_fwer",)), Shown("passed", ("passed",)), Shown("note", ("note",), rare=True),
         ),
         data=frame(COLUMNS, rows),
-        absent="no head has a positive mean, or neither a bar with its placebo nor a control with call records to two "
+        absent="no head reaches the least mean, or neither a bar with its placebo nor a control with call records to two "
         "values was captured.",
         notes=(*_idle(idle), *paired.series_notes(data)),
     )  # fmt: skip
 
 
 def _idle(names: list[str]) -> tuple[str, ...]:
-    return (f"No head with a positive mean, or no value known: {', '.join(names)}.",) if names else ()
+    return (f"No head reaches the least mean, or no value is known: {', '.join(names)}.",) if names else ()
 
 
 def targets(data: AttentionData) -> Iterator[Target]:
@@ -97,14 +102,14 @@ def targets(data: AttentionData) -> Iterator[Target]:
             if placebo:
                 _, mine, other = paired_values(data, arm.name, placebo.name, probe, ROW, bar_share)
                 if len(mine):
-                    yield Target(BAR, probe, arm.name, placebo.name, "share", mine - other)
+                    yield Target(BAR, probe, arm.name, placebo.name, "share", FLOORS["share"], mine - other)
         control = control_of(there)
         if control:
             _, values = cluster_values(data, control.name, probe, ROW, record_contrast)
             # An episode without calls to both values says nothing; it must not make every head unknown.
             values = values[np.isfinite(values).any(axis=1)] if len(values) else values
             if len(values):
-                yield Target(RECORDS, probe, control.name, "", "lift", values)
+                yield Target(RECORDS, probe, control.name, "", "lift", FLOORS["lift"], values)
 
 
 def bar_share(cell: CellSummary, row: int) -> Floats:
@@ -132,7 +137,7 @@ def _rows(data: AttentionData, target: Target) -> list[Row]:
     clusters = len(target.values)
     split = heads.halves(clusters, seed_of(data.manifest))
     rows: list[Row] = []
-    for rank, found in enumerate(heads.find(target.values, split), start=1):
+    for rank, found in enumerate(heads.find(target.values, split, floor=target.floor), start=1):
         layer, head = divmod(found.head, len(sample.heads))
         boot_low, boot_high = st.bootstrap_interval(target.values[list(split.test), found.head]) or (
             None,

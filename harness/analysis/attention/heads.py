@@ -1,11 +1,12 @@
 """Heads that read a span: found on half of the clusters, tested on the other half.
 
 The pure part works on an array (clusters, heads) and knows no capture: rank on the discovery half, keep the top k
-with a positive mean, and test these alone on the test half by a one-sided max-T sign-flip permutation (step-down,
-Westfall & Young 1993), which holds the family-wise error rate whatever the heads' dependence. The null
-hypothesis is that a head treats the two spans alike, so that their values could be swapped: then a cluster's difference
-is symmetric about 0 and the test is exact. It is not a test of a mean of 0: with lopsided differences whose mean is 0 it
-passed up to 46 % of simulated data sets (exponential, long tail below 0), with mildly lopsided ones 7 to 15 %.
+whose mean there is above a floor (a tiny, steady difference is none that matters), and test these alone on the test half
+by a one-sided max-T sign-flip permutation (step-down, Westfall & Young 1993), which holds the family-wise error rate
+whatever the heads' dependence. The null hypothesis is that a head treats the two spans alike, so that their values could
+be swapped: then a cluster's difference is symmetric about 0 and the test is exact. It is not a test of a mean of 0: with
+lopsided differences whose mean is 0 it passed up to 46 % of simulated data sets (exponential, long tail below 0), with
+mildly lopsided ones 7 to 15 %.
 """
 
 from collections.abc import Sequence
@@ -55,16 +56,18 @@ def halves(clusters: int, seed: int) -> Halves:
     return Halves(tuple(sorted(order[:cut])), tuple(sorted(order[cut:])))
 
 
-def find(values: Floats, split: Halves, top: int = TOP, seed: int = st.SEED) -> list[Finding]:
+def find(
+    values: Floats, split: Halves, top: int = TOP, seed: int = st.SEED, floor: float = 0.0
+) -> list[Finding]:
     """The top heads of the discovery half, best first, with their estimate and p in the test half.
 
-    `values` (clusters, heads): what a head should do more than nothing (0). Heads with an unknown value are left
-    out. The test half is looked at for the chosen heads alone.
+    `values` (clusters, heads): what a head should do more than nothing (0). Heads with an unknown value, or with a
+    mean of `floor` or less in the discovery half, are left out. The test half is looked at for the chosen heads alone.
     """
     first, second = values[list(split.discovery)], values[list(split.test)]
     known = np.isfinite(values).all(axis=0)
     score = np.where(known, studentised(first), -np.inf)
-    positive = known & (first.mean(axis=0) > 0) if len(first) else np.zeros(values.shape[1], dtype=bool)
+    positive = known & (first.mean(axis=0) > floor) if len(first) else np.zeros(values.shape[1], dtype=bool)
     order = [int(i) for i in np.argsort(-score, kind="stable") if positive[i]][:top]
     adjusted = max_t(second[:, order], seed) if len(second) and order else None
     return [

@@ -200,7 +200,7 @@ def head_map(data: AttentionData, tables: Mapping[str, Table], trio: Trio, probe
             bar = sheet.figure.colorbar(image, cax=scale, orientation="horizontal")
             plain_bar(bar, "share outside the sinks, %" if kind == "share" else "difference, points")
     names = _clusters_of(data, trio, probe)
-    marked = "; squares: heads that passed the test" if _passed(tables, trio, probe) else ""
+    marked = "; squares: passed, of few tested (table heads)" if _passed(tables, trio, probe) else ""
     sheet.head(
         f"share on the bar, decision row ({PROBE_WORDS.get(probe, probe)}), {n_clusters([names])}{marked}"
     )

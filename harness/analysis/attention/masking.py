@@ -43,7 +43,17 @@ _ABSENT = (
 _SCOPES = (
     "Scope `later`: every row behind the span is kept from reading it, so that no later token can carry its "
     "content on; scope `decision`: only the rows that the probabilities are read from (secondary: the rows "
-    "between have read the span)."
+    "between have read the span). `records` hides every call of the counted tool together with its result."
+)
+_SAME = (
+    "With the bar hidden from every later row in all layers, and its placebo of equal length hidden likewise, the two arms "
+    "are one and the same prompt: that row of mask `bar`, scope `later`, layers `all` is minus the bar's effect in the main "
+    "report, whatever the model does. It shows that the mask works, and nothing more; scope `decision`, single layers and "
+    "the other masks are what can surprise."
+)
+_THOUGHTS = (
+    "These cells think first: the recorded thought (the first that closed itself, of those that were drawn) was written "
+    "with everything in view and may repeat what is hidden. Change is what hiding adds after it."
 )
 
 
@@ -137,6 +147,7 @@ def masking(data: AttentionData) -> Table:
             "Masking is an intervention, but a crude one: a model has not been trained on holes in its context, "
             "so hold a bar's change against its placebo's (next table)."
         ),
+        notes=thinking_notes(data),
         columns=COLUMNS,
         shown=(
             Shown("probe", ("probe",)), Shown("condition", ("condition",)), Shown("mask", ("mask",)),
@@ -151,6 +162,12 @@ def masking(data: AttentionData) -> Table:
         data=frame(COLUMNS, rows),
         absent=_ABSENT,
     )  # fmt: skip
+
+
+def thinking_notes(data: AttentionData) -> tuple[str, ...]:
+    """What must be said of a masked replay behind a recorded thought."""
+    thinks = any(cell.masking and any(row.kind == "thinking" for row in cell.path) for cell in data.cells)
+    return (_THOUGHTS,) if thinks else ()
 
 
 def _row(probe: str, condition: str, placement: str, mask: Mask, found: Effect) -> Row:
@@ -200,10 +217,9 @@ def masking_differences(data: AttentionData) -> Table:
         title="How much of a mask's effect is the bar's content (exploratory)",
         how_to_read=(
             "Change under the mask in the bar's arm minus the change under the same mask in the arm of the "
-            "placebo of the same placement, per cluster. For mask `bar` this is what losing the bar's content "
-            "does beyond losing a text of its length: if the bar works through being read, its sensitivity "
-            "falls here. Intervals: 95 % t and BCa over clusters; p: sign-flip permutation, not corrected. "
-            f"{_SCOPES}"
+            "placebo of the same placement, per cluster: for mask `bar` what losing the bar's content does "
+            "beyond losing a text of its length. Intervals: 95 % t and BCa over clusters; p: sign-flip "
+            f"permutation, not corrected. {_SCOPES} {_SAME}"
         ),
         columns=DIFFERENCE_COLUMNS,
         shown=(

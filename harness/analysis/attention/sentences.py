@@ -53,6 +53,7 @@ def _interval(row: Row, keys: tuple[str, str, str], decimals: int) -> str:
 
 
 ENDS = ("estimate", "low", "high")
+CHANGE = ("sensitivity_change", "sensitivity_change_low", "sensitivity_change_high")
 
 
 def _captured(data: AttentionData) -> str:
@@ -127,6 +128,9 @@ def _lines(tables: Tables, probe: str) -> Iterator[str]:
         best = max(
             (r for r in rows if r["condition"] == condition), key=lambda row: float(str(row["estimate"]))
         )
+        if (_known(best["estimate"]) or 0) <= 0 or (_known(best["p"]) or 1) > st.ALPHA:
+            yield f"No line of `{condition}` is read more than the placebo's same line, as far as this can tell."
+            continue
         text = str(best["text"]).replace("`", "'")
         yield (
             f"Of the lines of `{condition}`, line {best['line']} (`{text}`) has most over the placebo's same line: lift "
@@ -154,23 +158,33 @@ def _heads(tables: Tables, probe: str) -> Iterator[str]:
 
 
 def _masks(tables: Tables, probe: str) -> Iterator[str]:
-    where: Row = {"probe": probe, "mask": "bar", "scope": "later"}
-    keys = ("sensitivity_change", "sensitivity_change_low", "sensitivity_change_high")
-    compared = _pick(
-        tables["masking_differences"], measure="sensitivity", comparison="bar - placebo", **where
+    """What hiding changes. Where bar and placebo are hidden from all that follows in all layers the two arms are the
+    same prompt, so that their difference is the main report's again: it is told as a check of the mask."""
+    rows = _pick(
+        tables["masking_differences"], probe=probe, measure="sensitivity", comparison="bar - placebo"
     )
-    for row in compared:
+    if not rows:
+        yield "The masking check was not made for a bar and its placebo: nothing here speaks of cause."
+        return
+    for row in rows:
+        where = {key: row[key] for key in ("mask", "scope", "layers")}
         mine, other = (
-            _pick(tables["masking"], condition=row[key], layers=row["layers"], **where)[0]
+            _pick(tables["masking"], probe=probe, condition=row[key], **where)[0]
             for key in ("condition", "against")
         )
-        words = ("losing the content raises the sensitivity", "losing the content lowers the sensitivity")
-        layers = "" if row["layers"] == "all" else f" in layers {row['layers']}"
-        yield (
-            f"Masking the bar `{row['condition']}` from every later row{layers} changes the sensitivity by "
-            f"{_interval(mine, keys, 2)} logit, masking its placebo by {_interval(other, keys, 2)}; "
-            f"difference {_interval(row, ENDS, 2)}, p {p_value(row['p'])}, n = {fixed(row['clusters'], 0)} clusters: "
-            f"{_reading(row, row['p'], words)}."
+        changes = (
+            f"changes the sensitivity by {_interval(mine, CHANGE, 2)} logit with the bar `{row['condition']}` and by "
+            f"{_interval(other, CHANGE, 2)} with its placebo"
         )
-    if not compared:
-        yield "The masking check was not made for a bar and its placebo: nothing here speaks of cause."
+        what = "the bar (or the placebo)" if row["mask"] == "bar" else group_name(str(row["mask"]))
+        rows_hidden = "every later row" if row["scope"] == "later" else "the choice's rows alone"
+        layers = "" if row["layers"] == "all" else f" in layers {row['layers']}"
+        if row["mask"] == "bar" and (row["scope"], row["layers"]) == ("later", "all"):
+            verdict = "hidden so, the two arms are one prompt: a check of the mask, not a finding"
+        else:
+            words = ("less is lost with the bar", "more is lost with the bar")
+            verdict = (
+                f"difference {_interval(row, ENDS, 2)}, p {p_value(row['p'])} (not corrected), "
+                f"n = {fixed(row['clusters'], 0)} clusters: {_reading(row, row['p'], words)}"
+            )
+        yield f"Hiding {what} from {rows_hidden}{layers} {changes}; {verdict}."

@@ -4,6 +4,7 @@ Knows the list of tables; each is built in the module of its subject.
 """
 
 import io
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -23,8 +24,8 @@ from harness.attention.store import GROUPS
 from harness.runlog.files import atomic_file
 
 CAPTURED_COLUMNS: dict[str, int | None] = {
-    "probe": None, "series": None, "condition": None, "placement": None, "cells": 0, "clusters": 0, "rows": None,
-    "layers": 0, "heads": 0, "path_rows": 1, "masked_cells": 0, "bar_tokens": 1, "replay_error": 8,
+    "probe": None, "series": None, "condition": None, "placement": None, "cells": 0, "skipped": 0, "clusters": 0,
+    "rows": None, "layers": 0, "heads": 0, "path_rows": 1, "masked_cells": 0, "bar_tokens": 1, "replay_error": 8,
 }  # fmt: skip
 
 
@@ -43,21 +44,30 @@ def captured(data: AttentionData) -> Table:
                 rows.append(
                     {"probe": probe, "series": series, "condition": arm.name, "placement": arm.placement}
                     | _counts(cells)
+                    | {"skipped": _skipped(data, probe, arm.name)}
                 )
     return Table(
         name="captured",
         title="What was captured",
         how_to_read=(
             "Cells replayed from recorded token ids, and the clusters (independently drawn episodes) they "
-            "belong to. Path rows: rows along the generated tokens, mean over cells. Replay error: largest "
-            "difference between a recorded and the replayed log-probability of a choice, where one was "
-            "recorded."
+            "belong to. Skipped: cells that cannot be replayed, such as those whose every thought was cut; the "
+            "capture's manifest has the reasons. Path rows: rows along the generated tokens, mean over cells. "
+            "Replay error: largest difference between a recorded and the replayed log-probability of a choice, "
+            "where one was recorded."
         ),
         columns=CAPTURED_COLUMNS,
         shown=tuple(Shown(key.replace("_", " "), (key,)) for key in CAPTURED_COLUMNS if key != "placement"),
         data=frame(CAPTURED_COLUMNS, rows),
         absent="no cell was captured.",
     )
+
+
+def _skipped(data: AttentionData, probe: str, condition: str) -> int:
+    """Cells of a condition that were not replayed. A cell's id is sample|condition|probe|epoch."""
+    skipped = data.manifest.get("skipped")
+    names = [str(cell).split("|") for cell in skipped] if isinstance(skipped, Mapping) else []
+    return sum(parts[-3:-1] == [condition, probe] for parts in names)
 
 
 def _counts(cells: list[CellSummary]) -> Row:

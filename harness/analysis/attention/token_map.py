@@ -3,6 +3,7 @@
 Knows wrapped lines of tokens (`tokens`) and how to draw them; computes no measure.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,7 +34,7 @@ from harness.analysis.attention.arrangement import (
     title,
     token_norm,
 )
-from harness.analysis.attention.frames import AttentionData
+from harness.analysis.attention.frames import AttentionData, Floats
 from harness.analysis.attention.groups import GROUP_COLORS
 from harness.analysis.attention.labels import escaped, ink, label, width
 from harness.analysis.drawing import BLACK, WIDE, WIDTH
@@ -43,7 +44,9 @@ LEADING = 1.32
 """Distance of lines in units of the type size."""
 MOST_LINES = 78
 MOST_COLUMNS = 72
-"""Most tokens of a bar that get a column of their own; longer bars are cut there, and the figure says so."""
+"""Most tokens in one panel."""
+MOST_PARTS = 3
+"""Most panels of one bar; longer bars are cut there, and the figure says so."""
 
 
 def token_heatmap(data: AttentionData, trio: Trio, probe: str, kind: str = "decision") -> Figure | None:
@@ -178,9 +181,7 @@ def bar_layers(data: AttentionData, trio: Trio, probe: str, kind: str = "decisio
     cells = _cells(data, trio, probe, kind)
     found = [(cell, *tk.bar_tokens(cell, _row(cell, kind))) for cell in cells]
     longest = max((len(tokens) for _, tokens, _ in found), default=0)
-    found = [
-        (cell, tokens[:MOST_COLUMNS], lifts[:, :MOST_COLUMNS]) for cell, tokens, lifts in found if tokens
-    ]
+    found = [part for cell, tokens, lifts in found for part in _parts(cell, tokens, lifts)]
     if not found:
         return None
     every = np.concatenate([lifts for _, _, lifts in found], axis=1)
@@ -189,7 +190,7 @@ def bar_layers(data: AttentionData, trio: Trio, probe: str, kind: str = "decisio
     below = [max(width(name) for name in each) * SMALL / 72 + 0.1 for each in names]
     tall = max(0.8, 0.045 * len(found[0][0].layers))
     sheet = Sheet(WIDE, sum(below) + len(found) * (tall + BAND + 0.3) + 0.7)
-    top = 0.44
+    top, begun = 0.44, ""
     for (cell, tokens, lifts), each, room in zip(found, names, below, strict=True):
         wide = (WIDE - 0.42) * len(tokens) / max(len(t) for _, t, _ in found)
         axis = sheet.axes(0.36, top, wide, tall)
@@ -197,14 +198,28 @@ def bar_layers(data: AttentionData, trio: Trio, probe: str, kind: str = "decisio
         layer_axis(axis, cell.layers)
         axis.set_xticks([])
         arm = next(arm for arm in trio.arms if arm.name == cell.cell.condition)
-        axis.set_title(title(arm))
+        axis.set_title(title(arm) + ("" if begun != cell.cell.condition else " (continued)"))
+        begun = cell.cell.condition
         _bar_lines(sheet.axes(0.36, top + tall + 0.02, wide, BAND), tokens, each)
         top += tall + BAND + room + 0.3
     lift_bar(sheet, (0.36, top - 0.16, 3.6), (norm, every), "lift of a token (1: uniform)")
     where = f"{ROW_WORDS[kind]} ({PROBE_WORDS.get(probe, probe)}, call is {cells[0].cell.side})"
-    part = f"first {MOST_COLUMNS} of {longest} " if longest > MOST_COLUMNS else ""
+    most = MOST_PARTS * MOST_COLUMNS
+    part = f"first {most} of {longest} " if longest > most else ""
     sheet.head(f"the bar's {part}tokens by layer: {where}, mean over heads, one sample")
     return sheet.figure
+
+
+def _parts(
+    cell: CellAttention, tokens: list[tk.Token], lifts: Floats
+) -> list[tuple[CellAttention, list[tk.Token], Floats]]:
+    """A bar's tokens in parts of about equal length, none wider than a panel."""
+    kept = min(len(tokens), MOST_PARTS * MOST_COLUMNS)
+    size = math.ceil(kept / max(1, math.ceil(kept / MOST_COLUMNS)))
+    return [
+        (cell, tokens[at : min(at + size, kept)], lifts[:, at : min(at + size, kept)])
+        for at in range(0, kept, max(size, 1))
+    ]
 
 
 def _short(text: str) -> str:
