@@ -584,3 +584,14 @@ def test_a_run_manifest_without_its_model_is_told_in_one_line(
     (run / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
     line = refusal(call("attention", str(run), *FEW, "folder=other", cwd=tmp_path))
     assert "config.model" in line and "manifest.json" in line
+
+
+def test_running_out_of_memory_is_told_in_one_line(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*args: Any, **kwargs: Any) -> None:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
+
+    replayer = bench.replayer()
+    monkeypatch.setattr(Chain, "extend", full)
+    with pytest.raises(AttentionError, match="out of memory; lower pack_tokens"):
+        list(replayer.episode(bench.episode))
+    replayer.close()

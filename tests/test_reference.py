@@ -39,6 +39,75 @@ def test_tables_rebuild_byte_for_byte(reference: Path, tmp_path: Path) -> None:
     assert figures == {path.name for path in (tmp_path / "figures").iterdir()}
 
 
+CAPTURED = sorted(path.parent for path in (ROOT / "results" / "reference").glob("*/*/capture.json"))
+
+
+@pytest.mark.parametrize("capture", CAPTURED, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_a_captures_tables_rebuild_byte_for_byte(
+    capture: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from harness.analysis.attention import report
+
+    # Figures and page have tests of their own, and take minutes.
+    monkeypatch.setattr(report, "build_figures", lambda data, tables, folder: [])
+    monkeypatch.setattr(report, "build_page", lambda folder: None)
+    shutil.copytree(capture / "cells", tmp_path / "cells")
+    shutil.copy(capture / "manifest.json", tmp_path)
+    made = report.build(tmp_path)
+    names = [path.relative_to(tmp_path) for path in (*made.tables, made.summary)]
+    assert [name for name in names if (capture / name).read_bytes() != (tmp_path / name).read_bytes()] == []
+    assert {path.name for path in (capture / "tables").iterdir()} == {path.name for path in made.tables}
+    stems = {path.stem for path in (capture / "figures").iterdir()}
+    assert {f"{stem}{kind}" for stem in stems for kind in (".png", ".svg", ".pdf")} == {
+        path.name for path in (capture / "figures").iterdir()
+    }
+
+
+@pytest.mark.parametrize("capture", CAPTURED, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_a_capture_counted_another_way(capture: Path) -> None:
+    """Share and lift of the bar at the decision row, and what masking does to sensitivity, from the arrays."""
+    from harness.attention.store import read_cells
+
+    shares: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    logits: dict[tuple[str, str], dict[str, dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
+    for cell in read_cells(capture):
+        if cell.cell.probe != "choose":
+            continue
+        groups = np.array([region.group for region in cell.regions])
+        mass = cell.mass[:, :, 0].astype(float)
+        rest = mass[..., groups != "sinks"].sum(-1)
+        shares[cell.cell.condition][cell.cell.cluster].append(
+            float((mass[..., groups == "bar"].sum(-1) / rest).mean())
+        )
+        for masked in cell.masking:
+            if masked.scope == "later":
+                logits[cell.cell.condition, masked.mask][cell.cell.cluster][cell.cell.side] = masked.logit_act
+    regions = {
+        row["condition"]: row
+        for row in csv.DictReader((capture / "tables" / "regions.csv").open(encoding="utf-8"))
+        if (row["probe"], row["row"], row["group"]) == ("choose", "decision", "bar")
+    }
+    assert len(regions) > 1
+    for condition, row in regions.items():
+        counted = np.mean([np.mean(sides) for sides in shares[condition].values()])
+        assert float(row["share"]) == pytest.approx(counted, abs=2e-4)
+    found = 0
+    for row in csv.DictReader((capture / "tables" / "masking.csv").open(encoding="utf-8")):
+        if row["scope"] == "later":
+            pairs = zip(
+                logits[row["condition"], row["mask"]].values(),
+                logits[row["condition"], "none"].values(),
+                strict=True,
+            )
+            change = [
+                (after["due"] - after["forbidden"]) - (before["due"] - before["forbidden"])
+                for after, before in pairs
+            ]
+            assert float(row["sensitivity_change"]) == pytest.approx(np.mean(change), abs=2e-4)
+            found += 1
+    assert found > 2
+
+
 def test_sensitivity_counted_another_way(reference: Path) -> None:
     """Mean over clusters of logit P(act | due) − logit P(act | forbidden), from the choices' probabilities."""
     logits: dict[str, dict[str, dict[str, list[float]]]] = defaultdict(

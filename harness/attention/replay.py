@@ -19,8 +19,8 @@ from harness.attention.settings import AttentionConfig
 from harness.attention.sinks import SinkFinder
 from harness.attention.store import CellAttention, CellInfo, Masked, Scope
 from harness.attention.takers import BinTaker, Both, RowTaker, Wanted
-from harness.errors import AttentionError
-from harness.models.forward import Engine
+from harness.errors import AttentionError, ProviderError
+from harness.models.forward import Engine, memory_guard
 from harness.models.prefix_tree import common_prefix
 from harness.scorers import score_choose
 from harness.types import EvalRecord
@@ -67,7 +67,7 @@ class Replayer:
         tell: Callable[[str], None] = lambda text: None,
     ) -> None:
         """`path`: folder of the weights; `tell` takes notes for the user. Raises ModelError when the model does
-        not load, ConfigError-like AttentionError when it has no such layer or head."""
+        not load, AttentionError when it has no such layer or head."""
         self._settings = settings
         self._engine = Engine(
             path,
@@ -140,7 +140,16 @@ class Replayer:
         return None
 
     def episode(self, records: Sequence[EvalRecord], told: Told = lambda: None) -> Iterator[CellAttention]:
-        """The cells of one episode, captured."""
+        """The cells of one episode, captured. Raises AttentionError when memory does not suffice."""
+        try:
+            with memory_guard():
+                yield from self._episode(records, told)
+        except ProviderError as error:
+            raise AttentionError(
+                "out of memory; lower pack_tokens, query_block or shown.samples (cells captured before are kept)"
+            ) from error
+
+    def _episode(self, records: Sequence[EvalRecord], told: Told) -> Iterator[CellAttention]:
         self._chain.unwind()
         cells = [self._cell(record) for record in records]
         for cell, mask in _ordered(cells):
