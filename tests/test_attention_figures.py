@@ -296,12 +296,26 @@ def test_the_bars_tokens_stand_by_layer_with_the_readers_layers_bright(data: Att
     assert abs(placebo[2:, fourth].mean()) < 0.2
 
 
+def test_a_bar_too_long_for_one_panel_goes_on_in_the_next(
+    data: AttentionData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = grids(token_map.bar_layers(data, trio_of(data), "choose"))
+    monkeypatch.setattr(token_map, "MOST_COLUMNS", 30)
+    figure = token_map.bar_layers(data, trio_of(data), "choose")
+    assert figure is not None
+    parts = grids(figure)
+    assert [part.shape for part in parts] == [(4, 20)] * 4
+    assert np.array_equal(np.hstack(parts[:2]), whole[0]) and np.array_equal(np.hstack(parts[2:]), whole[1])
+    titles = [axis.get_title(loc="left") for axis in figure.axes]
+    assert [text.endswith("(continued)") for text in titles if text] == [False, True] * 2
+
+
 def test_a_bar_too_long_for_the_page_is_cut_and_the_figure_says_so(
     data: AttentionData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(token_map, "MOST_COLUMNS", 30)
+    monkeypatch.setattr(token_map, "MOST_COLUMNS", 10)
     figure = token_map.bar_layers(data, trio_of(data), "choose")
-    assert figure is not None and grids(figure)[0].shape == (4, 30)
+    assert figure is not None and [part.shape for part in grids(figure)] == [(4, 10)] * 6
     assert "first 30 of 40 tokens" in figure.texts[-1].get_text()
 
 
