@@ -62,18 +62,6 @@ def group_share(captured: CellAttention) -> Floats64:
     return share(grouped(captured, captured.mass), SINK_GROUP)
 
 
-def group_lift(captured: CellAttention) -> Floats64:
-    """(L, H, R, len(GROUPS)) lifts of the rows, per group."""
-    seen = grouped(captured, visible(captured, captured.rows))[:, None]
-    return lift(group_share(captured), seen, SINK_GROUP)
-
-
-def region_lift(captured: CellAttention) -> Floats64:
-    """(L, H, R, G) lifts of the rows, per region (each call record, each line of the bar)."""
-    sinks = sink_columns(captured)
-    return lift(share(captured.mass, sinks), visible(captured, captured.rows)[:, None], sinks)
-
-
 def normalised_entropy(captured: CellAttention) -> Floats64:
     """(L, H, R) `entropy_rest` ÷ log2(visible keys that are no sinks): 0 one key, 1 uniform."""
     seen = visible(captured, captured.rows)[..., ~sink_columns(captured)].sum(-1)

@@ -15,8 +15,6 @@ from harness.analysis.attention.tables import build_tables, write_frames
 from harness.analysis.table import Table
 from harness.analysis.tables import write_tables
 
-__all__ = ["AttentionPaths", "build", "headline", "sentences"]
-
 
 @dataclass(frozen=True, slots=True)
 class AttentionPaths:
@@ -46,12 +44,6 @@ def build(folder: Path) -> AttentionPaths:
     return AttentionPaths(
         tuple(paths), summary, tuple(frames), tuple(figures), build_page(folder), tuple(said)
     )
-
-
-def headline(folder: Path) -> list[str]:
-    """The sentences alone. Raises AttentionError like `build`."""
-    data = load(folder)
-    return sentences(data, build_tables(data))
 
 
 def _summary(data: AttentionData, tables: Mapping[str, Table], said: list[str]) -> str:
