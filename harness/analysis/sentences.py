@@ -1,0 +1,150 @@
+"""The headline of a run in plain sentences, from its tables.
+
+Knows tables and words, no file. Says `undecided` unless p is below α.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from harness.analysis import statistics as st
+from harness.analysis.ask import ask_sentences
+from harness.analysis.decisions import MATCHED, Row
+from harness.analysis.frames import RunData
+from harness.analysis.length_report import length_sentences
+from harness.analysis.table import Table, fixed, p_value, with_interval
+
+Tables = Mapping[str, Table]
+
+
+def sentences(run: RunData, tables: Tables) -> list[str]:
+    """What came out, most important first; every number with its interval, p and n."""
+    if len(run.cells) and not (run.cells["series"] == MATCHED).any():
+        there = ", ".join(sorted({str(name) for name in run.cells["series"]}))
+        opening = (
+            f"The run has no matched pairs, so no headline number is measured; it has the series {there}."
+        )
+        return [opening, *length_sentences(tables["slopes"].data), *_lost(run)]
+    found = [_baseline(run, tables)]
+    compared = tables["comparisons"].data
+    for kind in ("bar - placebo", "bar - control"):
+        rows = compared[(compared["measure"] == "sensitivity") & (compared["kind"] == kind)]
+        for row in rows.to_dict("records"):
+            bias = pick(compared, measure="bias", kind=kind, condition=row["condition"])
+            found.append(_effect({str(k): v for k, v in row.items()}, bias))
+    found += _answers(run, tables)
+    found += ask_sentences(tables["ask"].data, compared, run.arms)
+    if compared.empty:
+        found.append("No bar can be compared with a placebo or a control: not measured.")
+    return [*found, *length_sentences(tables["slopes"].data), *_lost(run)]
+
+
+def _lost(run: RunData) -> list[str]:
+    lost = int(run.cells["excluded"].sum()) if len(run.cells) else 0
+    if not lost:
+        return []
+    return [f"{lost} of {len(run.cells)} cells failed for good or have no score: in no number above."]
+
+
+def _baseline(run: RunData, tables: Tables) -> str:
+    if run.cells.empty:
+        return "The run has no finished cells (n = 0): nothing was measured."
+    control = next((arm.name for arm in run.arms if arm.role == "control"), None)
+    row = pick(tables["choose"].data, condition=control or "")
+    model, low, high = (
+        model_name(run.manifest),
+        _known(row, "sensitivity_low"),
+        _known(row, "sensitivity_high"),
+    )
+    if _known(row, "sensitivity") is None:
+        return f"{model}: how far it tells due calls from forbidden ones without a bar: not measured."
+    if low is None or high is None:
+        reading = "with one episode no uncertainty can be given"
+    elif low > 0:
+        reading = "it is likelier to call when the call is due than when it is forbidden"
+    elif high < 0:
+        reading = "it is likelier to call when the call is forbidden than when it is due"
+    else:
+        reading = "undecided whether it tells the two apart"
+    told = (
+        f"{fixed(row['p_due'], 2)} where it is due and {fixed(row['p_forbidden'], 2)} where it is forbidden"
+    )
+    episodes = f"{interval(row, 'sensitivity', 2)} over {row['clusters']} independent episodes"
+    return (
+        f"Without a bar, {model} makes the asked-for call with probability {told}; "
+        f"sensitivity {episodes}: {reading}."
+    )
+
+
+def _effect(row: Row, bias: Row) -> str:
+    """One comparison of sensitivity in words; `undecided` unless p (Holm where it applies) is below α."""
+    confirmatory = row["label"] == "confirmatory"
+    p = _known(row, "p_holm" if confirmatory else "p")
+    where = f"{row['condition']} against {row['against']} ({row['placement']})"
+    change = f"sensitivity changes by {interval(row, 'estimate', 2, ('low', 'high'))} logits"
+    label = " after Holm" if confirmatory else ", exploratory, uncorrected"
+    test = f"p {p_value(p)}{label}, {row['clusters']} episodes"
+    if p is None or p >= st.ALPHA:
+        verdict = "undecided whether the bar helps the model to tell due from forbidden"
+    elif (_known(row, "estimate") or 0.0) > 0:
+        verdict = "with the bar the model tells due from forbidden better"
+    else:
+        verdict = "with the bar the model tells due from forbidden worse"
+    what = "What its content does" if row["kind"] == "bar - placebo" else "In all"
+    return f"{what}, {where}: {change} ({test}): {verdict}{_caution(bias)}."
+
+
+def _known(row: Row, key: str) -> float | None:
+    """The number under `key`, or None where it is missing or nan."""
+    value = row.get(key)
+    return float(value) if isinstance(value, int | float) and not math.isnan(value) else None
+
+
+def _caution(bias: Row) -> str:
+    p, change = _known(bias, "p"), _known(bias, "estimate")
+    if p is None or change is None:
+        return ""
+    more = "undecided whether more or less" if p >= st.ALPHA else "more" if change > 0 else "less"
+    shown = interval(bias, "estimate", 2, ("low", "high"))
+    return f"; bias changes by {shown} (p {p_value(p)}: {more} cautious overall)"
+
+
+def _answers(run: RunData, tables: Tables) -> list[str]:
+    """One sentence on free answers: compliance beside over-refusal, arm by arm."""
+    data = tables["rates"].data
+    parts = []
+    for arm in run.arms:
+        comply = pick(data, condition=arm.name, measure="compliance")
+        refuse = pick(data, condition=arm.name, measure="over_refusal")
+        if comply and refuse:
+            left = interval(comply, "rate", 2, ("low", "high"))
+            # False claims in prose are the scorer's least certain class: the range that they leave open.
+            doubt = " to ".join(fixed(comply.get(key), 2) for key in ("prose_low", "prose_high"))
+            right = interval(refuse, "rate", 2, ("low", "high"))
+            parts.append(
+                f"{arm.name} {left} of {comply['n']} ({doubt} if prose is misread) and {right} of {refuse['n']}"
+            )
+    if not parts:
+        return ["Free answers (`act`): not measured."] if len(run.cells) else []
+    opening = "In free answers, the share that keep the rule and the share that fail to make a due call: "
+    return [opening + "; ".join(parts) + "."]
+
+
+def pick(data: pd.DataFrame, **where: str) -> Row:
+    """The first row where the columns have these values, else an empty one."""
+    for key, value in where.items():
+        data = data[data[key] == value]
+    return {str(k): v for k, v in data.iloc[0].to_dict().items()} if len(data) else {}
+
+
+def interval(row: Row, key: str, decimals: int, ends: tuple[str, str] | None = None) -> str:
+    low, high = ends or (f"{key}_low", f"{key}_high")
+    return with_interval([fixed(row.get(k), decimals) for k in (key, low, high)])
+
+
+def model_name(manifest: Mapping[str, Any]) -> str:
+    model = manifest.get("model")
+    name = model.get("name") if isinstance(model, Mapping) else model
+    return str(name or "unknown model")
