@@ -7,7 +7,7 @@ import argparse
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from harness import __version__
 from harness.errors import TailgaugeError
@@ -45,14 +45,25 @@ def _parser() -> argparse.ArgumentParser:
     )
     run.add_argument("-m", "--multirun", action="store_true", help="sweep over comma-separated choices")
     verb("ablate", "the main job: choose a profile for this machine, say why, and run it", overrides=True)
+    plan = verb(
+        "plan", "what a run will cost and which difference it can resolve; needs no model", overrides=True
+    )
+    plan.add_argument(
+        "--pilot", action="append", default=[], metavar="RUN", help="take speed and spread from this run"
+    )
+    plan.add_argument("--json", metavar="FILE", help="write the same numbers as JSON")
+    plan.add_argument("--sd", type=float, help="assumed spread of the clusters' differences, in logits")
+    plan.add_argument("--rate", type=float, help="assumed rate of free answers that keep the rule")
+    plan.add_argument("--icc", type=float, help="assumed correlation of answers within a cluster")
     preview = verb(
         "preview", "show every condition's prompt with the bar marked; needs no model", overrides=True
     )
     preview.add_argument("--samples", type=int, default=1, help="how many samples to show (default 1)")
     score = verb("score", "parse and score a run's recorded replies anew; needs no model")
     score.add_argument("run", metavar="RUN", help="a run folder")
-    report = verb("report", "rebuild a run's tables and figures from its records")
+    report = verb("report", "rebuild a run's tables, figures and report.html from its records")
     report.add_argument("run", metavar="RUN", help="a run folder")
+    _published(verb)
     attention = verb(
         "attention", "replay a finished run and draw where the model looks, with and without the bar"
     )
@@ -67,6 +78,31 @@ def _parser() -> argparse.ArgumentParser:
     models = verb("models", "which models are embedded, cached and reachable")
     models.add_argument("--probe", action="store_true", help="ask the network what could be fetched")
     return parser
+
+
+def _published(verb: Callable[..., argparse.ArgumentParser]) -> None:
+    """The verbs that read finished runs and make something for others to read."""
+    view = verb("view", "browse every cell of a run on a local page")
+    view.add_argument("run", metavar="RUN", help="a run folder")
+    view.add_argument("--port", type=int, default=0, help="port on 127.0.0.1 (default: a free one)")
+    view.add_argument("--no-browser", action="store_true", help="print the address and open nothing")
+    compare = verb("compare", "models and conditions of several runs side by side, small against large")
+    compare.add_argument("runs", nargs="+", metavar="RUN", help="run folders; the small model's first")
+    compare.add_argument("--out", metavar="FOLDER", help="where to write (default results/compare/…)")
+    compare.add_argument(
+        "--different-scenarios", action="store_true", help="compare runs of different scenarios, unpaired"
+    )
+    publish = verb("publish", "figures, tables, captions and a methods paragraph for a paper")
+    publish.add_argument("runs", nargs="+", metavar="RUN", help="run folders")
+    publish.add_argument("--out", metavar="FOLDER", help="where to write (default publication/…)")
+    publish.add_argument("--incomplete", action="store_true", help="publish runs that are not finished")
+    export = verb("export", "hand a run to another tool: Inspect's log format, MLflow, trackio")
+    export.add_argument("run", metavar="RUN", help="a run folder")
+    export.add_argument("--to", required=True, choices=("inspect", "mlflow", "trackio"))
+    export.add_argument("--out", metavar="FILE", help="inspect: the log file (default RUN/inspect.eval)")
+    export.add_argument("--uri", help="mlflow: tracking address (default: a local store)")
+    export.add_argument("--experiment", help="mlflow: experiment (default: the run's)")
+    export.add_argument("--project", help="trackio: project (default: the run's experiment)")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -19,6 +19,18 @@ PROMPTED_INSTRUCTION = (
     f"Before you answer, think step by step between {THINK_OPEN} and {THINK_CLOSE}, then act."
 )
 _CHUNKS_KEPT = 8192
+_BYTE_TOKEN = re.compile(r"<0x[0-9A-F]{2}>")
+
+
+def _byte_characters() -> dict[str, int]:
+    """Byte-level BPE writes each byte as one printable character: Latin-1's own where that prints, else the
+    next one from U+0100 on (Radford et al. 2019)."""
+    own = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in own]
+    return {chr(byte): byte for byte in own} | {chr(0x100 + i): byte for i, byte in enumerate(others)}
+
+
+_BYTES = _byte_characters()
 
 
 class Chunk(NamedTuple):
@@ -164,6 +176,18 @@ class ChatTemplate:
             list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False
         )
         return text
+
+    def piece(self, token: int) -> bytes:
+        """The bytes that a token adds to a text: also of one that holds part of a character only."""
+        raw: str = self.tokenizer.convert_ids_to_tokens(token) or ""
+        if _BYTE_TOKEN.fullmatch(raw):  # SentencePiece's fallback
+            return bytes([int(raw[3:5], 16)])
+        if raw.startswith("▁"):  # its space, which decoding a lone token drops
+            return raw.replace("▁", " ").encode()
+        text = self.decode([token])
+        if "\ufffd" in text and all(character in _BYTES for character in raw):
+            return bytes(_BYTES[character] for character in raw)
+        return text.encode()
 
     def check_exact(self, text: str) -> None:
         """Raises TemplateError when cached encoding and the tokenizer disagree about `text`."""

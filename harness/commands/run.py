@@ -16,7 +16,15 @@ from harness.conditions import Condition
 from harness.config import RunConfig
 from harness.errors import ModelError, RunLogError
 from harness.models.base import Model
-from harness.runlog import RunLog, finalize, provenance, read_manifest, run_folder, update_manifest
+from harness.runlog import (
+    RunLog,
+    finalize,
+    provenance,
+    read_manifest,
+    run_folder,
+    update_manifest,
+    write_pieces,
+)
 from harness.runlog.files import disk_error
 from harness.runner import Alone, Setting, Tally, run_all
 from harness.scorers import score_record
@@ -219,6 +227,7 @@ def _publish(bench: Bench, folder: Path) -> None:
         measure=bench.config.measure,
         cache_state=bench.config.latency.cache if latency else "shared",
     )
+    write_pieces(folder, bench.template.piece)
     publish_report(folder)
 
 
