@@ -275,6 +275,10 @@ class ParsedReply:
     """The text of the malformed calls, for judging what they attempted."""
 
 
+LOGIT_BOUND = 12.0
+"""Log-odds of a choice are clipped to ± this: probabilities below 6e-6 differ by the noise of the arithmetic only."""
+
+
 @dataclass(frozen=True, slots=True)
 class Score:
     """The verdict on one cell, from recorded data alone.

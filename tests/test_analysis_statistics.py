@@ -84,25 +84,60 @@ def test_t_interval_says_nothing_about_spread_from_one_cluster() -> None:
     assert st.t_interval([None, float("nan")]) == st.Estimate(None, None, None, None, 0)
 
 
-def test_identical_clusters_do_not_give_an_interval_of_width_zero() -> None:
-    found = st.difference_interval([0.0] * 8)
-    upper = 1 - 0.025 ** (1 / 8)  # Clopper–Pearson for 0 of 8
-    assert upper == pytest.approx(stats.beta.ppf(0.975, 1, 8))
-    assert (found.low, found.high) == (pytest.approx(-upper), pytest.approx(upper))
-    all_won = st.difference_interval([1.0] * 8)
-    assert all_won.high == 1.0 and all_won.low == pytest.approx(1 - 2 * upper)
-    share = st.share_interval([1.0] * 8)
-    assert share.high == 1.0 and 0 < share.low < 1  # type: ignore[operator]
+def test_clusters_that_are_all_alike_do_not_give_an_interval_of_width_zero() -> None:
+    z = stats.norm.ppf(0.975)
+    share = st.share_interval([1.0] * 8)  # Wilson for 8 of 8
+    assert share.high == 1.0 and share.low == pytest.approx(1 / (1 + z * z / 8))
+    same = st.share_difference([1.0] * 8, [1.0] * 8)
+    assert (same.value, same.low, same.high) == (
+        0.0,
+        pytest.approx(share.low - 1),
+        pytest.approx(1 - share.low),
+    )
 
 
-@settings(max_examples=40, deadline=None)
-@given(some.lists(some.floats(-1, 1), min_size=1, max_size=10))
-def test_a_bounded_interval_holds_its_estimate_and_stays_in_bounds(d: list[float]) -> None:
-    found = st.difference_interval(d)
-    if found.low is not None and found.high is not None and found.value is not None:
-        assert -1 <= found.low <= found.value + 1e-12 and found.value - 1e-12 <= found.high <= 1
-    else:
-        assert len(d) == 1
+def test_the_interval_of_one_share_per_cluster_is_wilsons_on_one_cluster_less() -> None:
+    y = [1.0] * 6 + [0.0] * 14
+    found = st.share_interval(y, cells=20)
+    z, p = stats.norm.ppf(0.975), 0.3
+    n = (
+        19 * (z / stats.t.ppf(0.975, 13)) ** 2
+    )  # 6 clusters hold the rarer outcome: 2 × 6 + 1 degrees of freedom
+    centre = (p + z * z / (2 * n)) / (1 + z * z / n)
+    half = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / (1 + z * z / n)
+    assert (found.low, found.high) == (pytest.approx(centre - half), pytest.approx(centre + half))
+
+
+def test_clusters_that_move_together_narrow_the_interval_of_their_difference() -> None:
+    base = np.linspace(0.1, 0.8, 16)
+    together = st.share_difference(base + 0.1, base)
+    apart = st.share_difference(base + 0.1, base[::-1])
+    assert together.value == pytest.approx(0.1) and apart.value == pytest.approx(0.1)
+    assert together.high - together.low < 0.6 * (apart.high - apart.low)  # type: ignore[operator]
+
+
+def test_the_difference_of_two_shares_by_hand() -> None:
+    a, b = np.array([1.0, 0.5, 1.0, 0.5]), np.array([0.5, 0.0, 0.0, 0.5])
+    mine, other = st.share_interval(a, 8), st.share_interval(b, 8)
+    rho = float(np.corrcoef(a, b)[0, 1])
+    assert rho == 0.0
+    found = st.share_difference(a, b, 8)
+    assert found.low == pytest.approx(0.5 - math.hypot(0.75 - mine.low, other.high - 0.25))  # type: ignore[operator]
+    assert found.high == pytest.approx(0.5 + math.hypot(mine.high - 0.75, 0.25 - other.low))  # type: ignore[operator]
+
+
+@settings(max_examples=60, deadline=None)
+@given(some.lists(some.tuples(some.floats(0, 1), some.floats(0, 1)), min_size=1, max_size=10))
+def test_an_interval_of_shares_holds_its_estimate_and_stays_in_bounds(
+    pairs: list[tuple[float, float]],
+) -> None:
+    a, b = zip(*pairs, strict=True)
+    found = st.share_difference(a, b)
+    if found.low is None or found.high is None or found.value is None:
+        assert len(pairs) == 1
+        return
+    assert -1 - 1e-9 <= found.low <= found.value + 1e-12
+    assert found.value - 1e-12 <= found.high <= 1 + 1e-9
 
 
 def test_bootstrap_interval_is_repeatable_and_near_t_for_normal_clusters() -> None:
@@ -138,7 +173,7 @@ def test_rows_that_repeat_within_clusters_carry_no_further_information() -> None
 def test_independent_rows_keep_most_of_their_n() -> None:
     y = np.tile([1, 0, 1, 0], 20)  # every cluster alike: the design effect is at its floor
     found = st.effective_n(y, [i // 4 for i in range(80)])
-    few = (stats.t.ppf(0.025, 79) / stats.t.ppf(0.025, 19)) ** 2
+    few = (stats.norm.ppf(0.025) / stats.t.ppf(0.025, 19)) ** 2
     assert found == pytest.approx(80 * few)
 
 
@@ -147,7 +182,7 @@ def test_the_design_effect_by_hand() -> None:
     residuals = [3 - 5 / 3, 0 - 5 / 3, 2 - 5 / 3]
     robust = 3 / 2 * sum(r * r for r in residuals) / 81
     effect = robust / ((5 / 9) * (4 / 9) / 8)
-    few = (stats.t.ppf(0.025, 8) / stats.t.ppf(0.025, 2)) ** 2
+    few = (stats.norm.ppf(0.025) / stats.t.ppf(0.025, 2)) ** 2
     assert effect > 1
     assert st.effective_n(y, clusters) == pytest.approx(9 / effect * few)
 

@@ -23,8 +23,9 @@ from analysis_data import (
 )
 from scipy import stats
 
-from harness.analysis.comparisons import choose_differences, pairs
+from harness.analysis.comparisons import choose_differences
 from harness.analysis.frames import Arm, choose_by_cluster, load, placebo_for
+from harness.analysis.pairs import pairs
 from harness.analysis.table import fixed
 from harness.types import OUTCOMES
 

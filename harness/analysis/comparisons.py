@@ -1,111 +1,86 @@
-"""The table of paired comparisons between arms: bar − placebo, bar − control, and what lies beside them.
+"""The table of paired comparisons between arms, with a verdict each: bar − placebo, bar − control, and what lies beside.
 
 Knows which comparison is confirmatory (sensitivity, bar − placebo of the same placement; Holm-corrected
-as one family), and that clusters are the unit. Pairs are formed at the decision points both arms have.
+as one family), and that clusters are the unit. Pairs are formed at the decision points both arms have. Ratios of
+tokens and seconds are `ratios`'.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import pandas as pd
 
 from harness.analysis import statistics as st
 from harness.analysis.decisions import ACT_MEASURES, MATCHED, Row
-from harness.analysis.frames import (
-    Arm,
-    RunData,
-    by_cluster,
-    choose_by_cluster,
-    common,
-    control_of,
-    placebo_for,
-)
-from harness.analysis.table import Shown, Table, frame
+from harness.analysis.frames import RunData, by_cluster, choose_by_cluster, common, placebo_for
+from harness.analysis.pairs import Pair, lost, pairs
+from harness.analysis.ratios import ratio_rows
+from harness.analysis.table import Shown, Table, frame, known
+from harness.analysis.verdicts import LEVEL, MIN_CLUSTERS, Evidence, Margins, decide, few_clusters, margins_of
+from harness.types import LOGIT_BOUND
 
 COLUMNS: dict[str, int | None] = {
     "probe": None, "measure": None, "unit": None, "kind": None, "condition": None, "against": None,
-    "placement": None, "label": None, "clusters": 0, "estimate": 3, "low": 3, "high": 3, "boot_low": 3,
-    "boot_high": 3, "p": 6, "p_holm": 6, "p_mcnemar": 6, "sd": 3, "mde": 3, "note": None,
+    "placement": None, "label": None, "verdict": None, "clusters": 0, "estimate": 3, "low": 3, "high": 3,
+    "boot_low": 3, "boot_high": 3, "p": 6, "p_holm": 6, "p_mcnemar": 6, "margin_low": 3, "margin_high": 3,
+    "equivalence_low": 3, "equivalence_high": 3, "more_clusters": 0, "excluded": 0, "excluded_against": 0,
+    "worst_low": 3, "worst_high": 3, "sd": 3, "mde": 3, "note": None,
 }  # fmt: skip
 CHOOSE_MEASURES = (("sensitivity", "logit"), ("bias", "logit"), ("delta_p", "probability"))
-
-
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """`arm` compared with `against`; `kind` names the comparison by the arms' roles."""
-
-    arm: Arm
-    against: Arm
-
-    @property
-    def kind(self) -> str:
-        """For example `bar - placebo`."""
-        return f"{self.arm.role} - {self.against.role}"
-
-
-def pairs(arms: Sequence[Arm]) -> list[Pair]:
-    """Every comparison that the arms allow, in arm order: with the same placement's placebo, with the
-    control."""
-    control = control_of(arms)
-    found: list[Pair] = []
-    for arm in arms:
-        if arm.role in ("bar", "mismatched"):
-            placebo = placebo_for(arm, arms)
-            found += [Pair(arm, placebo)] if placebo else []
-        if arm.role != "control" and control:
-            found.append(Pair(arm, control))
-    order = {"bar - placebo": 0, "bar - control": 1, "mismatched - placebo": 2}
-    return sorted(found, key=lambda pair: order.get(pair.kind, 3))
+_WORST = {"sensitivity": (1, -1), "bias": (-1, -1), "delta_p": (1, -1)}
+"""For each measure the sign of a lost cell's log-odds, due and forbidden, that makes it largest."""
 
 
 def comparisons(run: RunData) -> Table:
-    """Paired differences with interval, permutation p, Holm p for the confirmatory family, and MDE."""
+    """Paired differences and ratios with interval, permutation p, Holm p for the confirmatory family, and verdict."""
     rows: list[Row] = []
-    chosen, acted = run.part("choose", MATCHED), run.part("act", MATCHED)
+    chosen, acted, asked = (run.part(probe, MATCHED) for probe in ("choose", "act", "ask"))
     for measure, unit in CHOOSE_MEASURES:
-        rows += [_choose_row(chosen, pair, measure, unit) for pair in pairs(run.arms) if _both(chosen, pair)]
+        rows += [_choose_row(chosen, pair, measure, unit) for pair in pairs(run.arms, chosen)]
     for measure, side, mark in ACT_MEASURES:
         cells = acted[acted["side"] == side]
-        rows += [
-            _share_row(cells, pair, "act", measure, mark) for pair in pairs(run.arms) if _both(cells, pair)
-        ]
-    asked = run.part("ask", MATCHED)
-    rows += [
-        _share_row(asked, pair, "ask", "accuracy", "right") for pair in pairs(run.arms) if _both(asked, pair)
-    ]
+        rows += [_share_row(cells, pair, "act", measure, mark) for pair in pairs(run.arms, cells)]
+    rows += [_share_row(asked, pair, "ask", "accuracy", "right") for pair in pairs(run.arms, asked)]
+    rows += ratio_rows(run)
+    margins = margins_of(run.manifest)
     _correct(rows)
+    rows = [row | _judged(row, margins) for row in rows]
     return Table(
         name="comparisons",
-        title="Comparisons between conditions (paired, clusters as the unit)",
+        title="Comparisons between conditions, with verdicts (paired, clusters as the unit)",
         how_to_read=(
-            "Each row is one condition minus another at the same decision points. `bar - placebo` is what "
-            "the bar's content does; `bar - control` adds what any text at that place does. p: sign-flip "
-            "permutation over clusters. p (Holm) is given for the confirmatory family, fixed in advance; "
-            "every other row is exploratory and its p is not corrected. MDE: the smallest true difference "
-            "that this design finds in 80 % of cases at α = .05 before Holm (paired t, observed spread). Where p and "
-            "interval disagree, p decides; undecided is not `no effect`."
+            "Each row is one condition minus (of tokens and seconds: divided by) another at the same decision points. "
+            "`bar - placebo` is what the bar's content does; `bar - control` adds what any text at that place does. "
+            "p: sign-flip permutation over clusters; p (Holm) is given for the confirmatory family, fixed in advance; "
+            "every other row is exploratory and its p is not corrected. Verdict: `equivalent` where the 90 % interval "
+            "lies within the margin (two one-sided tests at 5 %), else `better` or `worse` where p (Holm in the "
+            "family) is below .05, else `inconclusive`, with the number of further clusters that would settle it in "
+            "80 % of cases if difference and spread are as observed. Fewer tokens and less time count as better; bias "
+            f"is only more or less cautious. No verdict below {MIN_CLUSTERS} clusters. MDE: the smallest true "
+            "difference found in 80 % of cases at α = .05 before Holm (paired t, observed spread). Brackets: 95 % "
+            "intervals, Student's t; of shares Wilson's of both arms put together (Newcombe). Where p and interval "
+            "disagree, p decides; inconclusive is not `no effect`. `lost`: cells of the two conditions that failed for "
+            "good, and the range of the difference had they come out at either extreme."
         ),
         columns=COLUMNS,
         shown=(
             Shown("measure", ("measure",)), Shown("comparison", ("kind",)),
-            Shown("condition", ("condition",)), Shown("minus", ("against",)),
+            Shown("condition", ("condition",)), Shown("minus", ("against",)), Shown("verdict", ("verdict",)),
+            Shown("more clusters", ("more_clusters",)),
             Shown("clusters", ("clusters",)), Shown("difference", ("estimate", "low", "high")),
             Shown("unit", ("unit",)), Shown("p", ("p",)), Shown("p (Holm)", ("p_holm",)),
-            Shown("MDE", ("mde",)), Shown("label", ("label",)), Shown("note", ("note",)),
+            Shown("margin", ("margin_high",)), Shown("90 % from", ("equivalence_low",)), Shown("to", ("equivalence_high",)),
+            Shown("MDE", ("mde",)), Shown("lost", ("excluded",)), Shown("lost of the other", ("excluded_against",)),
+            Shown("worst case from", ("worst_low",), rare=True), Shown("to", ("worst_high",), rare=True),
+            Shown("label", ("label",)), Shown("note", ("note",)),
         ),
         data=frame(COLUMNS, rows),
         absent="no two conditions were measured at the same decision points.",
-        notes=_unpaired(run.arms),
+        notes=_unpaired(run),
     )  # fmt: skip
 
 
-def _both(cells: pd.DataFrame, pair: Pair) -> bool:
-    there = set(cells["condition"])
-    return pair.arm.name in there and pair.against.name in there
-
-
-def _unpaired(arms: Sequence[Arm]) -> tuple[str, ...]:
-    alone = [arm.name for arm in arms if arm.role == "bar" and placebo_for(arm, arms) is None]
+def _unpaired(run: RunData) -> tuple[str, ...]:
+    alone = [arm.name for arm in run.arms if arm.role == "bar" and placebo_for(arm, run.arms) is None]
     notes = (f"No placebo at the same placement, so the bar's own effect is unknown: {', '.join(alone)}.",)
     return notes if alone else ()
 
@@ -120,10 +95,14 @@ def choose_differences(cells: pd.DataFrame, arm: str, against: str, measure: str
 
 
 def _choose_row(cells: pd.DataFrame, pair: Pair, measure: str, unit: str) -> Row:
-    d = choose_differences(cells, pair.arm.name, pair.against.name, measure)
+    def difference(part: pd.DataFrame) -> "pd.Series[float]":
+        return choose_differences(part, pair.arm.name, pair.against.name, measure)
+
+    d = difference(cells)
     confirmatory = measure == "sensitivity" and pair.kind == "bar - placebo"
-    found = st.t_interval(d) if unit == "logit" else st.difference_interval(d)
-    row = _row("choose", measure, unit, pair) | _tested(d, found)
+    narrow = st.t_interval(d, LEVEL)
+    row = pair.row("choose", measure, unit) | _tested(d, st.t_interval(d), narrow) | lost(cells, pair)
+    row |= _worst_case(row, lambda best: difference(_imputed_choice(cells, pair, measure, best)))
     return row | {"label": "confirmatory" if confirmatory else "exploratory"}
 
 
@@ -131,36 +110,61 @@ def _share_row(cells: pd.DataFrame, pair: Pair, probe: str, measure: str, mark: 
     both = common(cells, pair.arm.name, pair.against.name, mark)
     mine, other = (by_cluster(both, name, mark) for name in (pair.arm.name, pair.against.name))
     d = (mine - other).dropna()
-    row = (
-        _row(probe, measure, "share", pair) | _tested(d, st.difference_interval(d)) | {"label": "exploratory"}
-    )
+    a, b, count = mine.loc[d.index], other.loc[d.index], len(both) // 2
+    wide, narrow = st.share_difference(a, b, count), st.share_difference(a, b, count, LEVEL)
+    row = pair.row(probe, measure, "share") | _tested(d, wide, narrow) | lost(cells, pair)
     if len(both) == 2 * len(d):  # one pair per cluster: the exact test of the pairs is valid
-        row["p_mcnemar"] = st.mcnemar_p(mine.loc[d.index], other.loc[d.index])
-    return row
+        row["p_mcnemar"] = st.mcnemar_p(a, b)
+
+    def difference(best: bool) -> "pd.Series[float]":
+        filled = _imputed_share(cells, pair, mark, best)
+        there = common(filled, pair.arm.name, pair.against.name, mark)
+        return (by_cluster(there, pair.arm.name, mark) - by_cluster(there, pair.against.name, mark)).dropna()
+
+    return row | _worst_case(row, difference) | {"label": "exploratory"}
 
 
-def _row(probe: str, measure: str, unit: str, pair: Pair) -> Row:
-    return {
-        "probe": probe, "measure": measure, "unit": unit, "kind": pair.kind, "condition": pair.arm.name,
-        "against": pair.against.name, "placement": pair.arm.placement,
-    }  # fmt: skip
-
-
-def _tested(d: "pd.Series[float]", found: st.Estimate) -> Row:
+def _tested(d: "pd.Series[float]", found: st.Estimate, narrow: st.Estimate) -> Row:
     boot_low, boot_high = st.bootstrap_interval(d) or (None, None)
     return {
         "clusters": found.n, "estimate": found.value, "low": found.low, "high": found.high,
         "boot_low": boot_low, "boot_high": boot_high, "p": st.sign_flip_p(d), "sd": found.sd,
-        "mde": st.minimum_detectable(found.sd, found.n), "note": few_note(found.n, 1),
+        "equivalence_low": narrow.low, "equivalence_high": narrow.high,
+        "mde": st.minimum_detectable(found.sd, found.n), "note": few_clusters(found.n, 1),
     }  # fmt: skip
 
 
-def few_note(clusters: int, tests: int) -> str:
-    """What too few clusters do to the permutation test; empty where there are enough."""
-    needed, smallest = st.clusters_needed(tests), st.smallest_p(clusters)
-    if clusters >= needed or smallest is None:
-        return "" if smallest is not None else "no pair"
-    return f"too few clusters: smallest possible p is {smallest:.3g}, {needed} clusters needed"
+def _worst_case(row: Row, difference: Callable[[bool], "pd.Series[float]"]) -> Row:
+    """The mean difference with every lost cell at either extreme; nothing where none was lost."""
+    if not (row["excluded"] or row["excluded_against"]):
+        return {}
+    return {
+        "worst_low": st.t_interval(difference(False)).value,
+        "worst_high": st.t_interval(difference(True)).value,
+    }
+
+
+def _imputed_choice(cells: pd.DataFrame, pair: Pair, measure: str, best: bool) -> pd.DataFrame:
+    """Lost cells at the bound of the log-odds that makes the difference largest (`best`) or smallest."""
+    due, forbidden = _WORST[measure]
+    sign = cells["side"].map({"due": due, "forbidden": forbidden}).astype("float64")
+    sign *= 1 if best else -1
+    sign = sign.where(cells["condition"] == pair.arm.name, -sign)
+    filled, gone = cells.copy(), cells["excluded"]
+    filled.loc[gone, "score.logit_act"] = LOGIT_BOUND * sign[gone]
+    for name in ("score.p_act", "score.p_act_norm"):
+        filled.loc[gone, name] = (sign[gone] > 0).astype("float64")
+    filled["excluded"] = False
+    return filled
+
+
+def _imputed_share(cells: pd.DataFrame, pair: Pair, mark: str, best: bool) -> pd.DataFrame:
+    """Lost cells as 1 in the arm and 0 in the other (`best`), or the reverse."""
+    mine = cells["condition"] == pair.arm.name
+    filled = cells.copy()
+    filled[mark] = filled[mark].astype("float64").mask(cells["excluded"], (mine == best).astype("float64"))
+    filled["excluded"] = False
+    return filled
 
 
 def _correct(rows: list[Row]) -> None:
@@ -170,4 +174,31 @@ def _correct(rows: list[Row]) -> None:
     tests = sum(p is not None for p in adjusted)
     for row, p in zip(family, adjusted, strict=True):
         row["p_holm"] = p
-        row["note"] = few_note(int(str(row["clusters"])), tests)
+        row["family"] = max(tests, 1)
+        row["note"] = few_clusters(int(str(row["clusters"])), tests)
+
+
+def _judged(row: Row, margins: Margins) -> Row:
+    """The verdict on a row that is otherwise whole."""
+    found = evidence(row)
+    verdict = decide(found, margins)
+    low, high = margins.bounds(found.unit)
+    return {
+        "verdict": verdict.word, "more_clusters": verdict.more_clusters, "margin_low": low, "margin_high": high,
+    }  # fmt: skip
+
+
+def evidence(row: Row) -> Evidence:
+    """A row of the table as what `decide` wants to know; p after Holm where the row is confirmatory."""
+    confirmatory = row["label"] == "confirmatory"
+    low, high = known(row, "equivalence_low"), known(row, "equivalence_high")
+    return Evidence(
+        measure=str(row["measure"]),
+        unit=str(row["unit"]),
+        estimate=known(row, "estimate"),
+        sd=known(row, "sd"),
+        clusters=int(str(row["clusters"])),
+        p=known(row, "p_holm" if confirmatory else "p"),
+        equivalence=None if low is None or high is None else (low, high),
+        alpha=st.ALPHA / int(str(row.get("family", 1))),
+    )

@@ -286,7 +286,7 @@ def _choose_row(cells: pd.DataFrame, clusters: pd.DataFrame, arm: Arm) -> Row:
         row |= spread(measure, st.t_interval(mine[measure]))
         boot = st.bootstrap_interval(mine[measure]) or (None, None)
         row[f"{measure}_boot_low"], row[f"{measure}_boot_high"] = boot
-    row |= spread("delta_p", st.difference_interval(mine["delta_p"]))
+    row |= spread("delta_p", st.share_difference(mine["p_act_norm_due"], mine["p_act_norm_forbidden"]))
     return row | _auc(used) | _thoughts(used)
 
 
@@ -307,14 +307,21 @@ def _auc(used: pd.DataFrame) -> Row:
     """Within: AUC of each cluster's due against its forbidden cells, averaged; pooled: over all cells."""
     value = "score.p_act_norm"
     due, forbidden = (used[used["side"] == side] for side in ("due", "forbidden"))
-    per_cluster = [
-        st.auc(group[group["side"] == "due"][value], group[group["side"] == "forbidden"][value])
-        for _, group in used.groupby("cluster")
-    ]
-    known = st.finite([np.nan if a is None else a for a in per_cluster])
-    within = float(known.mean()) if known.size else None
-    low, high = st.score_interval(within, int(known.size)) or (None, None)
+    known = _auc_by_cluster(used[np.isfinite(used[value])], value)
+    within = float(known.mean()) if len(known) else None
+    low, high = st.score_interval(within, len(known)) or (None, None)
     return {
         "auc_within": within, "auc_within_low": low, "auc_within_high": high,
         "auc_pooled": st.auc(due[value], forbidden[value]),
     }  # fmt: skip
+
+
+def _auc_by_cluster(cells: pd.DataFrame, value: str) -> "pd.Series[float]":
+    """`statistics.auc` of every cluster that has both sides, from ranks within the clusters (Mann & Whitney 1947):
+    one pass, where thousands of clusters would be as many calls."""
+    due = cells["side"] == "due"
+    ranks = cells.groupby("cluster")[value].rank().where(due, 0.0)
+    sums = pd.DataFrame({"ranks": ranks, "due": due, "all": 1}).groupby(cells["cluster"]).sum()
+    pairs = sums["due"] * (sums["all"] - sums["due"])
+    u = sums["ranks"] - sums["due"] * (sums["due"] + 1) / 2
+    return (u[pairs > 0] / pairs[pairs > 0]).astype("float64")

@@ -3,7 +3,6 @@
 Knows the data frame of the table `slopes` alone. Says `undecided` unless p is below α.
 """
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +11,7 @@ import pandas as pd
 from harness.analysis import statistics as st
 from harness.analysis.decisions import Row
 from harness.analysis.slopes import PER
-from harness.analysis.table import fixed, p_value, with_interval
+from harness.analysis.table import fixed, known, p_value, with_interval
 
 SAID = {"sensitivity": ("choose", 3, "logits", "Sensitivity"), "thinking": ("act", 2, "tokens", "Thinking")}
 """Measure → the probe that the sentence is on, decimals, unit, and the word that opens it."""
@@ -38,10 +37,10 @@ def _plain(row: Mapping[Any, Any]) -> Row:
 
 def _sentence(series: str, measure: str, rows: list[Row]) -> str:
     _, decimals, unit, word = SAID[measure]
-    own = [row for row in rows if row["kind"] in ("control", "bar") and _number(row, "slope") is not None]
+    own = [row for row in rows if row["kind"] in ("control", "bar") and known(row, "slope") is not None]
     texts = [f"{_slope(row, decimals)} with {row['condition']} ({_direction(row)})" for row in own]
     scale = 1000 if series == "filler" else 1
-    ends = " to ".join(f"{(_number(rows[0], key) or 0) * scale:,.0f}" for key in ("from", "to"))
+    ends = " to ".join(f"{(known(rows[0], key) or 0) * scale:,.0f}" for key in ("from", "to"))
     per = f"{unit} per {PER[series]}"
     opening = f"{word} over {ends} {AXES[series]} (exploratory, p uncorrected) changes by"
     return ". ".join([f"{opening} {'; '.join(texts)} {per}", *_compared(rows, decimals, unit)]) + "."
@@ -51,23 +50,18 @@ def _slope(row: Row, decimals: int) -> str:
     return with_interval([fixed(row[key], decimals) for key in ("slope", "low", "high")])
 
 
-def _number(row: Row, key: str) -> float | None:
-    value = row[key]
-    return float(value) if isinstance(value, int | float) and not math.isnan(value) else None
-
-
 def _decided(row: Row) -> bool:
-    p = _number(row, "p")
+    p = known(row, "p")
     return p is not None and p < st.ALPHA
 
 
 def _up(row: Row) -> bool:
-    return (_number(row, "slope") or 0.0) > 0
+    return (known(row, "slope") or 0.0) > 0
 
 
 def _direction(row: Row) -> str:
     verdict = ("rises" if _up(row) else "falls") if _decided(row) else "undecided"
-    return f"{verdict}, p {p_value(_number(row, 'p'))}"
+    return f"{verdict}, p {p_value(known(row, 'p'))}"
 
 
 def _compared(rows: list[Row], decimals: int, unit: str) -> list[str]:
@@ -80,5 +74,5 @@ def _compared(rows: list[Row], decimals: int, unit: str) -> list[str]:
         if _decided(row):
             verdict = f"the slope is {'higher' if _up(row) else 'lower'} with the bar"
         pair = f"The slope of {row['condition']} minus that of {row['against']} is {_slope(row, decimals)} {unit}"
-        texts.append(f"{pair} (p {p_value(_number(row, 'p'))}, {row['clusters']} episodes): {verdict}")
+        texts.append(f"{pair} (p {p_value(known(row, 'p'))}, {row['clusters']} episodes): {verdict}")
     return texts

@@ -3,7 +3,6 @@
 Knows tables and words, no file. Says `undecided` unless p is below α.
 """
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,7 +13,7 @@ from harness.analysis.ask import ask_sentences
 from harness.analysis.decisions import MATCHED, Row
 from harness.analysis.frames import RunData
 from harness.analysis.length_report import length_sentences
-from harness.analysis.table import Table, fixed, p_value, with_interval
+from harness.analysis.table import Table, fixed, known, p_value, with_interval
 
 Tables = Mapping[str, Table]
 
@@ -55,10 +54,10 @@ def _baseline(run: RunData, tables: Tables) -> str:
     row = pick(tables["choose"].data, condition=control or "")
     model, low, high = (
         model_name(run.manifest),
-        _known(row, "sensitivity_low"),
-        _known(row, "sensitivity_high"),
+        known(row, "sensitivity_low"),
+        known(row, "sensitivity_high"),
     )
-    if _known(row, "sensitivity") is None:
+    if known(row, "sensitivity") is None:
         return f"{model}: how far it tells due calls from forbidden ones without a bar: not measured."
     if low is None or high is None:
         reading = "with one episode no uncertainty can be given"
@@ -81,14 +80,14 @@ def _baseline(run: RunData, tables: Tables) -> str:
 def _effect(row: Row, bias: Row) -> str:
     """One comparison of sensitivity in words; `undecided` unless p (Holm where it applies) is below α."""
     confirmatory = row["label"] == "confirmatory"
-    p = _known(row, "p_holm" if confirmatory else "p")
+    p = known(row, "p_holm" if confirmatory else "p")
     where = f"{row['condition']} against {row['against']} ({row['placement']})"
     change = f"sensitivity changes by {interval(row, 'estimate', 2, ('low', 'high'))} logits"
     label = " after Holm" if confirmatory else ", exploratory, uncorrected"
     test = f"p {p_value(p)}{label}, {row['clusters']} episodes"
     if p is None or p >= st.ALPHA:
         verdict = "undecided whether the bar helps the model to tell due from forbidden"
-    elif (_known(row, "estimate") or 0.0) > 0:
+    elif (known(row, "estimate") or 0.0) > 0:
         verdict = "with the bar the model tells due from forbidden better"
     else:
         verdict = "with the bar the model tells due from forbidden worse"
@@ -96,14 +95,8 @@ def _effect(row: Row, bias: Row) -> str:
     return f"{what}, {where}: {change} ({test}): {verdict}{_caution(bias)}."
 
 
-def _known(row: Row, key: str) -> float | None:
-    """The number under `key`, or None where it is missing or nan."""
-    value = row.get(key)
-    return float(value) if isinstance(value, int | float) and not math.isnan(value) else None
-
-
 def _caution(bias: Row) -> str:
-    p, change = _known(bias, "p"), _known(bias, "estimate")
+    p, change = known(bias, "p"), known(bias, "estimate")
     if p is None or change is None:
         return ""
     more = "undecided whether more or less" if p >= st.ALPHA else "more" if change > 0 else "less"

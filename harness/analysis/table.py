@@ -5,6 +5,7 @@ the order given, "\\n" line ends. An empty table says why it is empty.
 """
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -59,15 +60,22 @@ class Table:
         """The data as a list of plain dicts, in order."""
         return [{str(k): v for k, v in row.items()} for row in self.data.to_dict("records")]
 
-    def _grid(self) -> str:
-        """The shown columns that any row knows; those that none knows are named below, in the CSV they stay."""
+    def texts(self) -> tuple[list[str], list[list[str]], list[str]]:
+        """Headers and body as they are shown, and the headers left out because no row knows them (in the CSV they stay)."""
+        if self.grid:
+            return *grid_texts(self.grid), []
         rows = self.rows()
         texts = {column: [self._shown(row, column) for row in rows] for column in self.shown}
         known = [column for column in self.shown if set(texts[column]) - {UNKNOWN, ""}]
         body = [[texts[column][i] for column in known] for i in range(len(rows))]
-        grid = markdown_grid([column.header for column in known], body)
         lost = [column.header for column in self.shown if not column.rare and set(texts[column]) == {UNKNOWN}]
-        return grid + (f"\n\nUnknown in every row: {', '.join(lost)}." if lost else "")
+        return [column.header for column in known], body, lost
+
+    def _grid(self) -> str:
+        headers, body, lost = self.texts()
+        return markdown_grid(headers, body) + (
+            f"\n\nUnknown in every row: {', '.join(lost)}." if lost else ""
+        )
 
     def _shown(self, row: Mapping[str, object], column: Shown) -> str:
         if column.keys[0] in P_KEYS:
@@ -82,6 +90,13 @@ class Table:
 def frame(columns: Mapping[str, int | None], rows: Iterable[Mapping[str, object]]) -> pd.DataFrame:
     """A data frame with exactly these columns, in order; missing values stay None or nan."""
     return pd.DataFrame([dict(row) for row in rows], columns=pd.Index(list(columns)))
+
+
+def known(row: Mapping[str, object], key: str) -> float | None:
+    """The number under `key`, or None where it is missing, no number or nan."""
+    value = row.get(key)
+    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return float(value) if number else None  # type: ignore[arg-type]
 
 
 def fixed(value: object, decimals: int | None, unknown: str = UNKNOWN) -> str:
@@ -111,6 +126,13 @@ def markdown_grid(headers: list[str], body: list[list[str]]) -> str:
     """A Markdown table; pipes inside cells are escaped."""
     lines = [headers, ["---"] * len(headers), *body]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def grid_texts(grid: str) -> tuple[list[str], list[list[str]]]:
+    """Headers and body of a grid that `markdown_grid` made."""
+    lines = [re.split(r"(?<!\\) \| ", line[2:-2]) for line in grid.split("\n")]
+    headers, _, *body = [[cell.replace("\\|", "|") for cell in line] for line in lines]
+    return headers, body
 
 
 def _csv_field(text: str) -> str:

@@ -7,12 +7,11 @@
 
 from harness.scorers.ask import score_ask
 from harness.scorers.base import Scorer
-from harness.scorers.call_limit import LOGIT_BOUND, score_act, score_choose, score_record
+from harness.scorers.call_limit import score_act, score_choose, score_record
 from harness.scorers.outcomes import TABLE, table_markdown
 from harness.scorers.prose import Judgement, judge
 
 __all__ = [
-    "LOGIT_BOUND",
     "TABLE",
     "Judgement",
     "Scorer",

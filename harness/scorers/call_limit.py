@@ -13,10 +13,7 @@ from harness.scorers.ask import score_ask
 from harness.scorers.outcomes import BY_BEHAVIOUR, Behaviour
 from harness.scorers.prose import Judgement, judge
 from harness.scorers.values import match_call, match_value
-from harness.types import EvalRecord, Expectation, ModelOutput, ParsedReply, Score
-
-LOGIT_BOUND = 12.0
-"""Log-odds are clipped to ± this: probabilities below 6e-6 differ by the noise of the arithmetic only."""
+from harness.types import LOGIT_BOUND, EvalRecord, Expectation, ModelOutput, ParsedReply, Score
 
 _ROUNDING = 1e-3
 """A log-probability may exceed 0 by this much from the arithmetic of float32; beyond it is no probability."""

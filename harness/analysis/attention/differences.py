@@ -12,8 +12,8 @@ from harness.analysis.attention import paired
 from harness.analysis.attention.frames import AttentionData, arms, paired_values
 from harness.analysis.attention.groups import group_name
 from harness.analysis.attention.regions import SPREAD_MEASURES
-from harness.analysis.comparisons import Pair, pairs
 from harness.analysis.decisions import Row
+from harness.analysis.pairs import Pair, pairs
 from harness.analysis.table import UNKNOWN, Table, fixed, frame, markdown_grid, p_value, with_interval
 from harness.attention.store import GROUPS
 

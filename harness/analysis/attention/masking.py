@@ -11,9 +11,9 @@ import numpy as np
 from harness.analysis import statistics as st
 from harness.analysis.attention import paired
 from harness.analysis.attention.frames import AttentionData, Floats, arms
-from harness.analysis.comparisons import Pair, pairs
 from harness.analysis.decisions import Row
 from harness.analysis.frames import SIDES
+from harness.analysis.pairs import Pair, pairs
 from harness.analysis.table import Shown, Table, frame
 from harness.attention.store import Masked
 

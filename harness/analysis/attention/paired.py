@@ -10,8 +10,8 @@ import pandas as pd
 
 from harness.analysis import statistics as st
 from harness.analysis.attention.frames import AttentionData, CellSummary, Floats, over_heads
-from harness.analysis.comparisons import few_note
 from harness.analysis.decisions import Row
+from harness.analysis.pairs import few_note
 from harness.attention.store import GROUPS
 
 EXPLORATORY = "exploratory"
