@@ -133,14 +133,14 @@ def _sign_flip_each(differences: st.Floats) -> st.Floats:
 
 
 def detectable_share(design: ShareDesign, alpha: float = st.ALPHA) -> float | None:
-    """The smallest rise of the rate (a fall, where the rate is above a half) that 80 % of runs find, to half a
-    point; None where no change within [0, 1] is found so often."""
+    """The smallest rise of the rate (a fall, where the rate is above a half) that 80 % of runs find, to a
+    twentieth of a point; None where no change within [0, 1] is found so often."""
     sign = 1.0 if design.rate <= 0.5 else -1.0
     most = max(design.rate, 1 - design.rate)
     low, high = 0.0, most
     if detecting_share(design, sign * high, alpha) < st.POWER:
         return None
-    while high - low > 0.005:
+    while high - low > 0.0005:
         middle = (low + high) / 2
         low, high = (
             (low, middle) if detecting_share(design, sign * middle, alpha) >= st.POWER else (middle, high)
