@@ -183,8 +183,9 @@ def write_run(
     cells: Iterable[Mapping[str, Any]],
     arms: Sequence[tuple[str, str, str]] = ARMS,
     timings: Iterable[Mapping[str, Any]] | None = None,
+    manifest: Mapping[str, Any] | None = None,
 ) -> Path:
-    """A run folder as runlog leaves it."""
+    """A run folder as runlog leaves it; `manifest`: further keys of its manifest."""
     folder.mkdir(parents=True, exist_ok=True)
     frame = pd.DataFrame(list(cells), columns=None)
     if not len(frame):
@@ -215,7 +216,7 @@ def write_run(
             "cache_state",
         ],
     ).to_parquet(folder / "timings.parquet")
-    manifest = {
+    facts = {
         "run_id": "toy-0123",
         "experiment": "toy",
         "model": {"name": "toy-1.5B"},
@@ -228,7 +229,7 @@ def write_run(
             "new_tokens": 100,
         },
     }
-    (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    (folder / "manifest.json").write_text(json.dumps(facts | dict(manifest or {})), encoding="utf-8")
     return folder
 
 

@@ -14,6 +14,7 @@ from harness.analysis.decisions import ACT_MEASURES, MATCHED, Row
 from harness.analysis.frames import RunData, by_cluster, choose_by_cluster, common, placebo_for
 from harness.analysis.pairs import Pair, lost, pairs
 from harness.analysis.ratios import ratio_rows
+from harness.analysis.sequential import look
 from harness.analysis.table import Shown, Table, frame, known
 from harness.analysis.verdicts import LEVEL, MIN_CLUSTERS, Evidence, Margins, decide, few_clusters, margins_of
 from harness.types import LOGIT_BOUND
@@ -42,7 +43,10 @@ def comparisons(run: RunData) -> Table:
     rows += [_share_row(asked, pair, "ask", "accuracy", "right") for pair in pairs(run.arms, asked)]
     rows += ratio_rows(run)
     margins = margins_of(run.manifest)
-    _correct(rows)
+    if run.manifest.get("sequential"):
+        _looked(rows, chosen, margins)
+    else:
+        _correct(rows)
     rows = [row | _judged(row, margins) for row in rows]
     return Table(
         name="comparisons",
@@ -184,8 +188,26 @@ def _judged(row: Row, margins: Margins) -> Row:
     verdict = decide(found, margins)
     low, high = margins.bounds(found.unit)
     return {
-        "verdict": verdict.word, "more_clusters": verdict.more_clusters, "margin_low": low, "margin_high": high,
+        "verdict": verdict.word, "more_clusters": None if row.get("fixed") else verdict.more_clusters, "margin_low": low, "margin_high": high,
     }  # fmt: skip
+
+
+def _looked(rows: list[Row], cells: pd.DataFrame, margins: Margins) -> None:
+    """A run that was looked at after every cluster: the confirmatory family by the anytime-valid test, Bonferroni
+    between its members; every other p assumes that the number of clusters was fixed, and gets no verdict."""
+    family = [row for row in rows if row["label"] == "confirmatory"]
+    for row in rows:
+        row["note"] = "looked at after every cluster: p holds for a fixed number only, no verdict"
+        row["fixed"] = True
+    for row in family:
+        d = choose_differences(cells, str(row["condition"]), str(row["against"]), "sensitivity")
+        now = look(d, margins.logit, len(family))
+        low, high = now.interval or (None, None)
+        row |= {
+            "p": now.p, "p_holm": min(1.0, now.p * len(family)), "low": low, "high": high, "equivalence_low": low,
+            "equivalence_high": high, "family": len(family), "fixed": False,
+            "note": "anytime-valid p and interval (confidence sequence), Bonferroni",
+        }  # fmt: skip
 
 
 def evidence(row: Row) -> Evidence:
@@ -198,7 +220,7 @@ def evidence(row: Row) -> Evidence:
         estimate=known(row, "estimate"),
         sd=known(row, "sd"),
         clusters=int(str(row["clusters"])),
-        p=known(row, "p_holm" if confirmatory else "p"),
-        equivalence=None if low is None or high is None else (low, high),
+        p=None if row.get("fixed") else known(row, "p_holm" if confirmatory else "p"),
+        equivalence=None if low is None or high is None or row.get("fixed") else (low, high),
         alpha=st.ALPHA / int(str(row.get("family", 1))),
     )

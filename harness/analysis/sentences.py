@@ -1,6 +1,6 @@
 """The headline of a run in plain sentences, from its tables.
 
-Knows tables and words, no file. Says `undecided` unless p is below α.
+Knows tables and words, no file. The verdicts are those of the table of comparisons.
 """
 
 from collections.abc import Mapping
@@ -8,7 +8,6 @@ from typing import Any
 
 import pandas as pd
 
-from harness.analysis import statistics as st
 from harness.analysis.ask import ask_sentences
 from harness.analysis.decisions import MATCHED, Row
 from harness.analysis.frames import RunData
@@ -26,7 +25,7 @@ def sentences(run: RunData, tables: Tables) -> list[str]:
             f"The run has no matched pairs, so no headline number is measured; it has the series {there}."
         )
         return [opening, *length_sentences(tables["slopes"].data), *_lost(run)]
-    found = [_baseline(run, tables)]
+    found = [sentence for sentence in (in_short(run, tables), _baseline(run, tables)) if sentence]
     compared = tables["comparisons"].data
     for kind in ("bar - placebo", "bar - control"):
         rows = compared[(compared["measure"] == "sensitivity") & (compared["kind"] == kind)]
@@ -41,10 +40,18 @@ def sentences(run: RunData, tables: Tables) -> list[str]:
 
 
 def _lost(run: RunData) -> list[str]:
+    """What is missing from the numbers: cells that a stopped run never made, and cells that failed."""
+    found = []
+    planned, stopped = run.manifest.get("cells"), run.manifest.get("stopped")
+    if isinstance(planned, int) and planned > len(run.cells):
+        why = f" (stopped: {stopped['said']})" if isinstance(stopped, Mapping) and "said" in stopped else ""
+        found.append(f"The run is not finished: {len(run.cells)} of {planned} cells{why}.")
     lost = int(run.cells["excluded"].sum()) if len(run.cells) else 0
-    if not lost:
-        return []
-    return [f"{lost} of {len(run.cells)} cells failed for good or have no score: in no number above."]
+    if lost:
+        found.append(
+            f"{lost} of {len(run.cells)} cells failed for good or have no score: in no number above."
+        )
+    return found
 
 
 def _baseline(run: RunData, tables: Tables) -> str:
@@ -78,30 +85,65 @@ def _baseline(run: RunData, tables: Tables) -> str:
 
 
 def _effect(row: Row, bias: Row) -> str:
-    """One comparison of sensitivity in words; `undecided` unless p (Holm where it applies) is below α."""
+    """One comparison of sensitivity in words, with its verdict."""
     confirmatory = row["label"] == "confirmatory"
-    p = known(row, "p_holm" if confirmatory else "p")
     where = f"{row['condition']} against {row['against']} ({row['placement']})"
     change = f"sensitivity changes by {interval(row, 'estimate', 2, ('low', 'high'))} logits"
     label = " after Holm" if confirmatory else ", exploratory, uncorrected"
-    test = f"p {p_value(p)}{label}, {row['clusters']} episodes"
-    if p is None or p >= st.ALPHA:
-        verdict = "undecided whether the bar helps the model to tell due from forbidden"
-    elif (known(row, "estimate") or 0.0) > 0:
-        verdict = "with the bar the model tells due from forbidden better"
-    else:
-        verdict = "with the bar the model tells due from forbidden worse"
+    test = f"p {p_value(known(row, 'p_holm' if confirmatory else 'p'))}{label}, {row['clusters']} episodes"
     what = "What its content does" if row["kind"] == "bar - placebo" else "In all"
-    return f"{what}, {where}: {change} ({test}): {verdict}{_caution(bias)}."
+    return f"{what}, {where}: {change} ({test}): {_verdict(row)}{_caution(bias)}."
+
+
+def _verdict(row: Row) -> str:
+    match row["verdict"]:
+        case "equivalent":
+            return (
+                "if the bar makes a difference to how well the model tells due from forbidden, it is smaller than the "
+                f"margin of {fixed(row['margin_high'], 2)} logits"
+            )
+        case "inconclusive":
+            more = known(row, "more_clusters")
+            needed = f"; about {more:.0f} more episodes would settle it" if more else ""
+            return f"undecided whether the bar helps the model to tell due from forbidden{needed}"
+        case word:
+            return f"with the bar the model tells due from forbidden {word}"
 
 
 def _caution(bias: Row) -> str:
-    p, change = known(bias, "p"), known(bias, "estimate")
-    if p is None or change is None:
+    if known(bias, "estimate") is None:
         return ""
-    more = "undecided whether more or less" if p >= st.ALPHA else "more" if change > 0 else "less"
+    more = {
+        "equivalent": "no more and no less cautious overall, within the margin",
+        "inconclusive": "undecided whether more or less cautious overall",
+    }.get(str(bias["verdict"]), f"{bias['verdict']} overall")
     shown = interval(bias, "estimate", 2, ("low", "high"))
-    return f"; bias changes by {shown} (p {p_value(p)}: {more} cautious overall)"
+    return f"; bias changes by {shown} (p {p_value(known(bias, 'p'))}: {more})"
+
+
+def in_short(run: RunData, tables: Tables) -> str:
+    """The answer to the question that the run was made for, in one sentence for readers who know no statistics;
+    empty where the run compares no bar with a placebo."""
+    compared = tables["comparisons"].data
+    rows = compared[compared["label"] == "confirmatory"].to_dict("records")
+    if not rows:
+        return ""
+    answers = [f"{row['condition']}: {_plainly({str(k): v for k, v in row.items()})}" for row in rows]
+    question = "Does what the bar says help the model to act when it may and to hold back when it may not"
+    return f"{question}, compared with a neutral text in the same place? {'; '.join(answers)}."
+
+
+def _plainly(row: Row) -> str:
+    match row["verdict"]:
+        case "better":
+            return "yes"
+        case "worse":
+            return "no, it does harm"
+        case "equivalent":
+            return "no, at most by less than what was agreed on as mattering"
+        case _:
+            more = known(row, "more_clusters")
+            return "these data do not settle it" + (f", about {more:.0f} more episodes would" if more else "")
 
 
 def _answers(run: RunData, tables: Tables) -> list[str]:
