@@ -106,7 +106,8 @@ def _published(verb: Callable[..., argparse.ArgumentParser]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit codes: 0 done, 2 something for the user to mend (one line on stderr), 130 stopped by Ctrl-C."""
+    """Exit codes: 0 done, 2 something for the user to mend (one line on stderr), 3 a run that max_time or max_spend
+    stopped (what is finished is kept; the same command goes on), 130 stopped by Ctrl-C."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     parsed = _parser().parse_args(arguments)

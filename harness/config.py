@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from harness.budget import Amount, Price, seconds_of
 from harness.errors import ConfigError
 from harness.types import CacheState, ProbeName, Series, ThinkingMode
 
@@ -21,6 +22,10 @@ def _no_bool(value: Any) -> Any:
 
 
 Int = Annotated[int, BeforeValidator(_no_bool)]
+Seconds = Annotated[
+    float, BeforeValidator(lambda value: value if isinstance(value, float) else seconds_of(value))
+]
+"""Given as text with its unit (`90s`, `30m`, `2h`, `1h30m`), kept as seconds."""
 
 
 class FrozenConfig(BaseModel):
@@ -120,6 +125,7 @@ class ModelConfig(FrozenConfig):
     engine: EngineConfig | None = None
     """For the vLLM backends."""
     server: ServerConfig | None = None
+    price: Price = Price()
 
     @model_validator(mode="before")
     @classmethod
@@ -182,6 +188,24 @@ class LatencyConfig(FrozenConfig):
     """Requests thrown away before the first timed one."""
 
 
+class MarginConfig(FrozenConfig):
+    """Differences too small to matter, stated before the run: what lies within is called equivalent."""
+
+    logit: float = Field(default=0.5, gt=0)
+    """Sensitivity and bias, in log-odds; over a series also the change from its one end to the other."""
+    share: float = Field(default=0.1, gt=0, lt=1)
+    """Rates and probabilities: 0.1 is ten points."""
+    ratio: float = Field(default=1.25, gt=1)
+    """Tokens and seconds: from 1 ÷ ratio to ratio."""
+
+
+class SequentialConfig(FrozenConfig):
+    """Stopping as soon as every confirmatory comparison is settled, by a test that may be looked at any time."""
+
+    least: Int = Field(default=8, ge=8)
+    """Clusters before the first look."""
+
+
 _OPERATIONAL: dict[str, tuple[str, ...]] = {
     "engine": ("max_num_seqs", "gpu_memory_utilization", "cpu_cache_gb", "cpu_cores"),
     "server": (
@@ -196,6 +220,7 @@ _LATER: dict[tuple[str, ...], Any] = {
     ("probe", "act", "thoughts"): None,
     ("probe", "choose", "thoughts"): None,
     ("latency", "warmups"): 1,
+    ("sequential",): None,
 }
 """Keys that came after a run was published, and the value that means what was before. At that value they
 are left out of the digest, so that old runs keep their name and resume."""
@@ -214,11 +239,19 @@ class RunConfig(FrozenConfig):
     condition: dict[str, ConditionConfig]
     probe: dict[ProbeName, ProbeConfig]
     latency: LatencyConfig
+    margins: MarginConfig = MarginConfig()
+    sequential: SequentialConfig | None = None
+    max_time: Seconds | None = None
+    """Most time of one session, the engine's start included (`90s`, `30m`, `1h30m`): the run stops between batches
+    when the next one would go beyond. The same command goes on from there."""
+    max_spend: Amount | None = Field(default=None, gt=0)
+    """Most money of the run, earlier sessions included, in the currency of `model.price`; stops as `max_time` does."""
 
     def digested(self) -> dict[str, Any]:
         """Plain data without what cannot change a result: the key under which runs are told apart."""
         plain = self.model_dump(mode="json", by_alias=True)
-        del plain["results"], plain["model"]["mirror"]
+        del plain["results"], plain["max_time"], plain["max_spend"], plain["margins"]
+        del plain["model"]["mirror"], plain["model"]["price"]
         for part, keys in _OPERATIONAL.items():
             for key in keys if plain["model"][part] else ():
                 del plain["model"][part][key]
@@ -275,6 +308,11 @@ def _check_conditions(config: RunConfig, known: frozenset[str]) -> None:
 def _check_combinations(config: RunConfig) -> None:
     if not config.probe:
         raise ConfigError("probe: no probe is on; e.g. probe=[choose] or probe=[act]")
+    if config.max_spend is not None and not config.model.price.known:
+        raise ConfigError(
+            f"max_spend={config.max_spend:g}: what {config.model.name} costs is not known; set model.price.currency with "
+            "model.price.input_per_million and output_per_million, or with model.price.per_hour; or use max_time"
+        )
     greedy = config.model.decoding.source == "stated" and config.model.decoding.temperature == 0
     if config.epochs > 1 and greedy:
         raise ConfigError(

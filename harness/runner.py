@@ -5,11 +5,13 @@ is measured: order and composition come from the plan, prompts from the prefligh
 """
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from time import perf_counter
 
+from harness.budget import Stop, Watch
 from harness.cache import PrefixLedger, sharing_order
 from harness.errors import ConfoundError, ModelError, ProviderError
 from harness.models.base import Model
@@ -62,13 +64,14 @@ class Alone:
 
 @dataclass(slots=True)
 class Tally:
-    """What this session computed, for the throughput table."""
+    """What this session computed, for the throughput table, and why it stopped before its end."""
 
     cells: int = 0
     failed: int = 0
     prompt_tokens: int = 0
     new_tokens: int = 0
     seconds: float = 0.0
+    stopped: Stop | None = None
 
 
 def finish_cell(
@@ -266,6 +269,22 @@ def _failed(ready: ReadyCell, error: str) -> ModelOutput:
     return ModelOutput("", (), "error", usage, timing, error=error)
 
 
+def unfinished(preflight: Preflight, log: RunLog) -> list[list[ReadyBatch]]:
+    """What is still to be computed: batches that have an unfinished cell, in plan order, those of the same clusters
+    together. Between two such groups a run may stop, and every arm has the same clusters."""
+    todo = [b for b in preflight.batches if any(c.request.cell_id not in log.finished for c in b.cells)]
+    return [list(group) for _, group in itertools.groupby(todo, _clusters)]
+
+
+def _clusters(batch: ReadyBatch) -> frozenset[tuple[str, str]]:
+    return frozenset((ready.cell.sample.series, ready.cell.sample.cluster) for ready in batch.cells)
+
+
+def requests_of(group: Sequence[ReadyBatch]) -> list[Request]:
+    """The requests of a group of batches."""
+    return [ready.request for batch in group for ready in batch.cells]
+
+
 def run_all(
     preflight: Preflight,
     model: Model,
@@ -275,43 +294,64 @@ def run_all(
     alone: Alone | None,
     progress: Progress,
     tally: Tally | None = None,
+    meter: Watch | None = None,
 ) -> Tally:
     """Every batch that has an unfinished cell, in plan order; with `alone` one request at a time, timed. A
     batch is computed whole, so that its numbers do not depend on where a run was stopped; its finished rows
-    are kept as they are. `tally` is kept up to date, so that it tells of a run that was stopped, too.
+    are kept as they are. `tally` is kept up to date, so that it tells of a run that was stopped, too; where the
+    `meter` says stop (a limit would be passed, or enough is known), `tally.stopped` says why and nothing more is run.
 
     Raises ModelError when the engine fails batch after batch.
     """
     total = len(preflight.cell_order)
     tally = tally if tally is not None else Tally()
-    todo = [b for b in preflight.batches if any(c.request.cell_id not in log.finished for c in b.cells)]
+    todo = unfinished(preflight, log)
     progress(len(log.finished), total)
-    if not todo:
+    if not todo or _stop(tally, meter, todo[0]):
         return tally
     ledger = Ledger(model.cache_block, model.cache_blocks)
     begun = perf_counter()
     if alone:
-        _warm_up(todo[0], model, alone)
+        _warm_up(todo[0][0], model, alone)
         begun = perf_counter()
     else:
         model.share_prefix(preflight.shared_prefix)
         ledger.fill(preflight.shared_prefix)
+    if meter is not None:
+        meter.computing()
     failed: set[str] = set()
-    for batch in todo:
-        good = False
-        for ready, output, predicted in run_batch(batch, model, ledger, setting.template, alone):
-            log.append(finish_cell(ready, batch.number, output, setting, predicted))
-            good = _count_in(tally, output) or good
-            tally.seconds = perf_counter() - begun
-            progress(len(log.finished), total)
-        # By sample: one that the engine refuses fails in each arm, which is no sign that the engine is gone.
-        failed = set() if good else failed | {batch.cells[0].cell.sample.id}
-        if len(failed) == MAX_FAILED_BATCHES:
-            raise ModelError(
-                f"the engine failed {MAX_FAILED_BATCHES} samples in a row; finished cells are kept. "
-                "See the provider_error rows for its words, then run the same command to go on"
-            )
+    for group in todo:
+        if _stop(tally, meter, group):
+            break
+        for batch in group:
+            good = False
+            for ready, output, predicted in run_batch(batch, model, ledger, setting.template, alone):
+                record = finish_cell(ready, batch.number, output, setting, predicted)
+                log.append(record)
+                if meter is not None:
+                    meter.add(record)
+                good = _count_in(tally, output) or good
+                tally.seconds = perf_counter() - begun
+                progress(len(log.finished), total)
+            # By sample: one that the engine refuses fails in each arm, which is no sign that the engine is gone.
+            failed = set() if good else failed | {batch.cells[0].cell.sample.id}
+            _check_alive(failed)
     return tally
+
+
+def _stop(tally: Tally, meter: Watch | None, group: Sequence[ReadyBatch]) -> bool:
+    """Notes in the tally why these clusters are not to be run; False when they are."""
+    tally.stopped = meter.stop(requests_of(group)) if meter is not None else None
+    return tally.stopped is not None
+
+
+def _check_alive(failed: set[str]) -> None:
+    """Raises ModelError when so many samples in a row failed that the engine must be gone."""
+    if len(failed) == MAX_FAILED_BATCHES:
+        raise ModelError(
+            f"the engine failed {MAX_FAILED_BATCHES} samples in a row; finished cells are kept. "
+            "See the provider_error rows for its words, then run the same command to go on"
+        )
 
 
 def _warm_up(batch: ReadyBatch, model: Model, alone: Alone) -> None:

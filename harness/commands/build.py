@@ -1,7 +1,7 @@
 """Configuration → the objects of a run: weights, template, conditions, plan, requests, model."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,18 +47,25 @@ def build(config: RunConfig, report: Progress) -> Bench:
     scenario = load_scenario(config.scenario.file)
     conditions = build_conditions(config.condition)
     weights = resolve(weights_spec(config.model), report)
-    template = ChatTemplate(load_tokenizer(weights.path), config.model.thinking, config.model.keep_reasoning)
-    plan = build_plan(config, scenario, template.count)
+    template, preflight = prompts(config, scenario, conditions, weights.path)
+    return Bench(config, scenario, weights, template, conditions, preflight)
+
+
+def prompts(
+    config: RunConfig, scenario: Scenario, conditions: Sequence[Condition], folder: Path
+) -> tuple[ChatTemplate, Preflight]:
+    """Every prompt of a run, rendered and proved with the tokenizer and chat template of a model's folder."""
+    template = ChatTemplate(load_tokenizer(folder), config.model.thinking, config.model.keep_reasoning)
     choose = config.probe.get("choose")
     preflight = prepare(
-        plan,
+        build_plan(config, scenario, template.count),
         template,
         conditions,
-        _decodings(config, weights.path),
+        _decodings(config, folder),
         thoughts=choose.thoughts if choose else None,
-        max_tokens=_context(config.model, weights.path),
+        max_tokens=_context(config.model, folder),
     )
-    return Bench(config, scenario, weights, template, conditions, preflight)
+    return template, preflight
 
 
 def weights_spec(model: ModelConfig) -> WeightsSpec:

@@ -4,13 +4,15 @@ import argparse
 import contextlib
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from harness.budget import Stop, Watch, Watches
 from harness.commands import console
 from harness.commands.build import Bench, build, load_model
+from harness.commands.limits import note_stop, start_meter
 from harness.compose import compose, sweep
 from harness.conditions import Condition
 from harness.config import RunConfig
@@ -26,10 +28,12 @@ from harness.runlog import (
     write_pieces,
 )
 from harness.runlog.files import disk_error
-from harness.runner import Alone, Setting, Tally, run_all
+from harness.runner import Alone, Setting, Tally, requests_of, run_all, unfinished
 from harness.scorers import score_record
 
 _VLLM = "harness.models.vllm_engine."
+STOPPED = 3
+"""Exit code of a run that `max_time` or `max_spend` stopped."""
 _SAME_ENGINE = ("backend", "kind", "api", "model", "device", "dtype")
 """Facts of an engine that must not change within a run."""
 
@@ -40,21 +44,33 @@ def main(parsed: argparse.Namespace) -> int:
 
 
 def execute_all(runs: Sequence[Sequence[str]]) -> int:
-    """Runs each list of overrides; the exit code of the first that fails. All are checked before the first one
-    costs anything."""
+    """Runs each list of overrides; the exit code of the first that fails, or STOPPED when a limit ended one of them
+    (a limit is per run: the others go on). All are checked before the first one costs anything."""
     configs = [compose(overrides) for overrides in runs]
     # An engine of vLLM gives its memory back when its process ends, and no sooner for certain.
     apart = len(runs) > 1 and any(config.model.target.startswith(_VLLM) for config in configs)
+    if len(runs) > 1 and any(config.max_time or config.max_spend for config in configs):
+        console.note("max_time and max_spend are limits of each run, not of all together")
+    stopped = False
     for number, (overrides, config) in enumerate(zip(runs, configs, strict=True), start=1):
         if len(runs) > 1:
             console.note(f"run {number} of {len(runs)}: {' '.join(overrides)}")
         if apart:
             code = _child([sys.executable, "-m", "harness.cli", "run", *overrides])
-            if code:
+            if code not in (0, STOPPED):
                 return code if code > 0 else 128 - code
+            stopped = stopped or code == STOPPED
         else:
-            console.out.print(str(execute(config)), markup=False)
-    return 0
+            folder = execute(config)
+            console.out.print(str(folder), markup=False)
+            stopped = stopped or _by_limit(read_manifest(folder))
+    return STOPPED if stopped else 0
+
+
+def _by_limit(manifest: Mapping[str, Any]) -> bool:
+    """True where a limit ended the run; one that ended because enough was known is whole."""
+    stopped = manifest.get("stopped")
+    return stopped is not None and stopped["reason"] != "sequential"
 
 
 def _child(command: Sequence[str]) -> int:
@@ -69,7 +85,8 @@ def _child(command: Sequence[str]) -> int:
 
 
 def execute(config: RunConfig) -> Path:
-    """One run, its tables and figures; returns the run folder."""
+    """One run, its tables and figures; returns the run folder. Where a limit ended the run before its end, the
+    manifest's `stopped` says so, and tables and figures are those of the finished cells."""
     folder = run_folder(Path(config.results), config.experiment, config.model.name, config.digested())
     with console.weights() as report:
         bench = build(config, report)
@@ -81,13 +98,18 @@ def execute(config: RunConfig) -> Path:
             f"{config.experiment}: {total} cells on {config.model.name}{done}; results go to {folder}"
         )
         _tell_left_out(config)
+        _tell_margins(config, folder)
         for sentence in bench.preflight.left_out:
             console.note(sentence)
-        if left:
-            _compute(bench, log)
-        else:
+        stop = _compute(bench, log) if left else None
+        if not left:
             _tell_elsewhere(config, folder)
-    _publish(bench, folder)
+        told = note_stop(log, bench.preflight, stop)
+        finished = len(log.finished)
+    if finished:
+        _publish(bench, folder)
+    if told:
+        console.note(told)
     return folder
 
 
@@ -97,6 +119,13 @@ def _tell_elsewhere(config: RunConfig, folder: Path) -> None:
     there = (read_manifest(folder).get("engine") or {}).get("address")
     if asked and there and asked.rstrip("/") != str(there).rstrip("/"):
         console.note(f"every cell was finished earlier at {there}; nothing was asked of {asked}")
+
+
+def _tell_margins(config: RunConfig, folder: Path) -> None:
+    """Margins are stated before a run: those that it was begun with stay."""
+    asked, stated = config.margins.model_dump(), read_manifest(folder).get("margins")
+    if stated is not None and stated != asked:
+        console.note(f"margins stay those that the run was begun with: {stated} (asked for: {asked})")
 
 
 def _tell_left_out(config: RunConfig) -> None:
@@ -111,8 +140,13 @@ def _tell_left_out(config: RunConfig) -> None:
                 )
 
 
-def _compute(bench: Bench, log: RunLog) -> None:
+def _compute(bench: Bench, log: RunLog) -> Stop | None:
+    """The cells that are still to be computed. Returns why it stopped before their end, if it did; where nothing
+    fits the limits the engine is not even started."""
     started = datetime.now(UTC).isoformat()
+    meter = _watches(bench, log)
+    if meter is not None and (stop := meter.stop(requests_of(unfinished(bench.preflight, log)[0]))):
+        return stop
     model = load_model(bench, log.run_dir)
     latency = bench.config.latency
     alone = Alone(latency.cache, latency.warmups) if bench.config.measure == "latency" else None
@@ -123,8 +157,9 @@ def _compute(bench: Bench, log: RunLog) -> None:
         try:
             with console.cells() as progress:
                 run_all(
-                    bench.preflight, model, log, _setting(bench), alone=alone, progress=progress, tally=tally
-                )
+                    bench.preflight, model, log, _setting(bench),
+                    alone=alone, progress=progress, tally=tally, meter=meter,
+                )  # fmt: skip
         except BaseException:
             # Also of a session that was stopped; a full disk has been told of already.
             with contextlib.suppress(RunLogError):
@@ -133,6 +168,19 @@ def _compute(bench: Bench, log: RunLog) -> None:
         _note_session(log.run_dir, model, tally, started, model.computed_tokens - before)
     finally:
         model.close()
+    return tally.stopped
+
+
+def _watches(bench: Bench, log: RunLog) -> Watches | None:
+    """What may end the run early: limits of time and money, and a rule that says when enough is known."""
+    each: list[Watch] = []
+    if meter := start_meter(bench.config, log):
+        each.append(meter)
+    if bench.config.sequential:
+        from harness.commands.sequential import start_watch  # scipy; only where it is asked for
+
+        each.append(start_watch(bench.config, _manifest(bench, log.run_dir)["conditions"], log))
+    return Watches(each) if each else None
 
 
 def _check_engine(log: RunLog, model: Model) -> None:
@@ -207,6 +255,9 @@ def _manifest(bench: Bench, folder: Path) -> dict[str, Any]:
         "left_out": list(bench.preflight.left_out),
         "shared_prefix_tokens": len(bench.preflight.shared_prefix),
         "started": datetime.now(UTC).isoformat(),
+        "margins": config.margins.model_dump(),
+        **({"sequential": config.sequential.model_dump()} if config.sequential else {}),
+        **({"price": config.model.price.model_dump()} if config.model.price.known else {}),
         **provenance(),
     }
 
