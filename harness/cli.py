@@ -87,8 +87,21 @@ def _published(verb: Callable[..., argparse.ArgumentParser]) -> None:
     view.add_argument("--port", type=int, default=0, help="port on 127.0.0.1 (default: a free one)")
     view.add_argument("--no-browser", action="store_true", help="print the address and open nothing")
     compare = verb("compare", "models and conditions of several runs side by side, small against large")
-    compare.add_argument("runs", nargs="+", metavar="RUN", help="run folders; the small model's first")
+    compare.add_argument(
+        "runs",
+        nargs="+",
+        metavar="RUN",
+        help="run folders, the smaller model first; latency runs join their model",
+    )
     compare.add_argument("--out", metavar="FOLDER", help="where to write (default results/compare/…)")
+    for size in ("small", "large"):
+        compare.add_argument(
+            f"--{size}", action="append", default=[], metavar="NAME",
+            help=f"a {size}er model (name, run id or folder); may be repeated".replace("largeer", "larger"),
+        )  # fmt: skip
+    compare.add_argument(
+        "--margins-of", metavar="NAME", help="the run whose equivalence margins hold, where they differ"
+    )
     compare.add_argument(
         "--different-scenarios", action="store_true", help="compare runs of different scenarios, unpaired"
     )

@@ -23,7 +23,17 @@ MIN_CLUSTERS = 8
 LEVEL = 1 - 2 * st.ALPHA
 """Level of the interval that stands for the two one-sided tests."""
 LOWER_IS_BETTER = frozenset(
-    {"over_refusal", "thinking", "output", "first_token", "first_answer_token", "per_token", "total", "cost"}
+    {
+        "over_refusal",
+        "thinking",
+        "output",
+        "first_token",
+        "first_answer_token",
+        "per_token",
+        "total",
+        "cost",
+        "prompt",
+    }
 )
 
 
