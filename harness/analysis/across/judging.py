@@ -113,9 +113,7 @@ def judged(found: Difference, measure: Measure, clusters: int, margins: Margins)
     inner = (
         None if found.inner_low is None or found.inner_high is None else (found.inner_low, found.inner_high)
     )
-    # Prompt tokens are better fewer, as output tokens are.
-    name = measure.name
-    evidence = Evidence(name, measure.unit, found.estimate, found.sd, clusters, found.p, inner)
+    evidence = Evidence(measure.name, measure.unit, found.estimate, found.sd, clusters, found.p, inner)
     verdict = decide(evidence, margins)
     low, high = margins.bounds(measure.unit)
     return {
