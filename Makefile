@@ -31,13 +31,14 @@ VLLM_BIN := $(ROOT)/.venv-vllm/bin
 GPU := $(shell command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -m1 '^GPU')
 MAIN := $(if $(GPU),.venv-vllm,.venv)
 
-.PHONY: help ablate preview test test-vllm browser lint bench clean
+.PHONY: help ablate preview test test-vllm test-export browser lint bench clean
 
 help:
 	@echo "make ablate   replay the scenario under every condition and write a results folder (ARGS='model=… experiment=…')"
 	echo "make preview  show every condition's prompt with the bar marked; needs no model"
 	echo "make test     lint, all tests, and the model tests again on transformers $(OLDEST)"
 	echo "make test-vllm   the tests of the vLLM backends, in an environment of their own (.venv-vllm)"
+	echo "make test-export the tests of exports to Inspect, MLflow and trackio, with their clients laid over .venv"
 	echo "make browser  the tests of the interactive page, in headless Chromium (installs Debian's where there is none)"
 	echo "make lint     ruff, mypy, import-linter"
 	echo "make bench    run benchmarks/*.py; each ends with one line of JSON"
@@ -72,6 +73,10 @@ test-vllm: .venv-vllm/.made
 	done
 	if [ "$${#failed[@]}" -gt 0 ]; then echo "failed: $${failed[*]}" >&2; exit 1; fi
 
+# The clients ask for three older versions of what else is here (constraints-export.txt), so they are laid over .venv.
+test-export: .export/.made
+	@PYTHONPATH=$(ROOT)/.export $(BIN)/python -m pytest $(ARGS) $(wildcard tests/test_export*.py)
+
 # The driver comes from PyPI, the browser from the distribution: playwright's own download is not needed.
 browser: .venv/.made
 	@if ! command -v chromium chromium-browser google-chrome >/dev/null; then
@@ -98,7 +103,7 @@ bench: .venv/.made .venv-vllm/.made
 	if [ "$${#failed[@]}" -gt 0 ]; then echo "failed: $${failed[*]}" >&2; exit 1; fi
 
 clean:
-	@rm -rf .venv .venv-vllm .oldest build dist ./*.egg-info
+	@rm -rf .venv .venv-vllm .oldest .export build dist ./*.egg-info
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage
 	find harness tests benchmarks notebooks -name __pycache__ -prune -exec rm -rf {} +
 	find notebooks -name .ipynb_checkpoints -prune -exec rm -rf {} +
@@ -179,4 +184,10 @@ export PROBE
 	@echo "tailgauge: laying transformers $(OLDEST) over .venv for its tests"
 	rm -rf .oldest
 	$(PIP) install -q --no-deps --target .oldest $(OLDEST_PACKAGES)
+	touch $@
+
+.export/.made: .venv/.made constraints-export.txt
+	@echo "tailgauge: laying the clients of Inspect, MLflow and trackio over .venv for their tests (340 MB)"
+	rm -rf .export
+	$(PIP) install -q --no-deps --target .export -r constraints-export.txt
 	touch $@

@@ -143,6 +143,14 @@ def build_conditions(configs: dict[str, ConditionConfig]) -> tuple[Condition, ..
     )
 
 
+def build_tracker(node: dict[str, Any] | None) -> Any:
+    """Where the finished run is logged to (harness/export/base.py); None without one. Raises ConfigError."""
+    try:
+        return instantiate(node) if node else None
+    except Exception as error:
+        raise ConfigError(f"tracker: {_one_line(error.__cause__ or error)}") from error
+
+
 def _build(name: str, part: str, node: dict[str, Any] | None) -> Any:
     if node is None:
         return None

@@ -241,6 +241,8 @@ class RunConfig(FrozenConfig):
     latency: LatencyConfig
     margins: MarginConfig = MarginConfig()
     sequential: SequentialConfig | None = None
+    tracker: dict[str, Any] | None = None
+    """Where the finished run is logged to, e.g. `{_target_: harness.export.mlflow.Tracker}`."""
     max_time: Seconds | None = None
     """Most time of one session, the engine's start included (`90s`, `30m`, `1h30m`): the run stops between batches
     when the next one would go beyond. The same command goes on from there."""
@@ -250,7 +252,7 @@ class RunConfig(FrozenConfig):
     def digested(self) -> dict[str, Any]:
         """Plain data without what cannot change a result: the key under which runs are told apart."""
         plain = self.model_dump(mode="json", by_alias=True)
-        del plain["results"], plain["max_time"], plain["max_spend"], plain["margins"]
+        del plain["results"], plain["max_time"], plain["max_spend"], plain["margins"], plain["tracker"]
         del plain["model"]["mirror"], plain["model"]["price"]
         for part, keys in _OPERATIONAL.items():
             for key in keys if plain["model"][part] else ():

@@ -187,9 +187,8 @@ def _judged(row: Row, margins: Margins) -> Row:
     found = evidence(row)
     verdict = decide(found, margins)
     low, high = margins.bounds(found.unit)
-    return {
-        "verdict": verdict.word, "more_clusters": None if row.get("fixed") else verdict.more_clusters, "margin_low": low, "margin_high": high,
-    }  # fmt: skip
+    more = None if row.get("fixed") else verdict.more_clusters
+    return {"verdict": verdict.word, "more_clusters": more, "margin_low": low, "margin_high": high}
 
 
 def _looked(rows: list[Row], cells: pd.DataFrame, margins: Margins) -> None:

@@ -13,7 +13,7 @@ from harness.budget import Stop, Watch, Watches
 from harness.commands import console
 from harness.commands.build import Bench, build, load_model
 from harness.commands.limits import note_stop, start_meter
-from harness.compose import compose, sweep
+from harness.compose import build_tracker, compose, sweep
 from harness.conditions import Condition
 from harness.config import RunConfig
 from harness.errors import ModelError, RunLogError
@@ -87,6 +87,7 @@ def _child(command: Sequence[str]) -> int:
 def execute(config: RunConfig) -> Path:
     """One run, its tables and figures; returns the run folder. Where a limit ended the run before its end, the
     manifest's `stopped` says so, and tables and figures are those of the finished cells."""
+    tracker = build_tracker(config.tracker)  # a mistake in it is told before anything is spent
     folder = run_folder(Path(config.results), config.experiment, config.model.name, config.digested())
     with console.weights() as report:
         bench = build(config, report)
@@ -110,6 +111,8 @@ def execute(config: RunConfig) -> Path:
         _publish(bench, folder)
     if told:
         console.note(told)
+    if tracker and finished == total:
+        console.note(f"logged to {tracker.log(folder)}")
     return folder
 
 

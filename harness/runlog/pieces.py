@@ -69,5 +69,5 @@ def read_pieces(run_dir: Path) -> dict[int, bytes]:
 
 def text_of(ids: Iterable[int], pieces: Mapping[int, bytes]) -> str:
     """The text of token ids; bytes that are no UTF-8 become U+FFFD, an id without a piece `⟨id⟩`."""
-    joined = b"".join(pieces.get(i, f"⟨{i}⟩".encode()) for i in ids)
+    joined = b"".join(pieces[i] if i in pieces else f"⟨{i}⟩".encode() for i in ids)
     return joined.decode("utf-8", errors="replace")
