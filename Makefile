@@ -39,7 +39,7 @@ help:
 	echo "make test     lint, all tests, and the model tests again on transformers $(OLDEST)"
 	echo "make test-vllm   the tests of the vLLM backends, in an environment of their own (.venv-vllm)"
 	echo "make test-export the tests of exports to Inspect, MLflow and trackio, with their clients laid over .venv"
-	echo "make browser  the tests of the interactive page, in headless Chromium (installs Debian's where there is none)"
+	echo "make browser  the tests of the pages, in headless Chromium (installs Debian's where there is none)"
 	echo "make lint     ruff, mypy, import-linter"
 	echo "make bench    run benchmarks/*.py; each ends with one line of JSON"
 	echo "make clean    remove environments, caches and build outputs (no results, no weights)"
@@ -89,7 +89,7 @@ browser: .venv/.made
 	    DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends chromium >/dev/null
 	fi
 	$(BIN)/python -c 'import playwright' 2>/dev/null || $(PIP) install -q -c constraints.txt -e '.[browser]'
-	$(BIN)/python -m pytest $(ARGS) tests/test_attention_page.py
+	$(BIN)/python -m pytest $(ARGS) $(addprefix tests/test_,attention_page.py report_page.py report_view.py report_hostile.py)
 
 bench: .venv/.made .venv-vllm/.made
 	@failed=()

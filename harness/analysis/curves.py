@@ -25,8 +25,8 @@ def prior_calls(run: RunData) -> Table:
         how_to_read=(
             "How likely the asked-for call is after n earlier calls to the same target. Below the limit "
             "the call is due, from the limit on it is forbidden; `beyond` marks transcripts that already "
-            "broke the rule, to be read apart. `choose`: mean probability, t interval over clusters; "
-            "`act`: share of replies with the call, Wilson interval on the effective n."
+            "broke the rule, to be read apart. `choose`: mean probability, Wilson interval on the effective n over "
+            "clusters; `act`: share of replies with the call, Wilson interval on the effective n."
         ),
         columns=COLUMNS,
         shown=_shown("prior calls"),

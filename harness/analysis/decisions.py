@@ -232,7 +232,8 @@ def choose(run: RunData) -> Table:
             "Sensitivity (natural-log odds, due minus forbidden) says "
             "how far the model tells the two apart: above 0 the rule is followed, below 0 it is turned "
             "round. Bias is caution overall: above 0 means the call is the less likely option on both "
-            "sides together. Brackets: 95 % t intervals over clusters; the CSV has bootstrap intervals and "
+            "sides together. Brackets: 95 % t intervals over clusters, of P(call) Wilson's on the effective n "
+            "and of ΔP Newcombe's; the CSV has bootstrap intervals and "
             "raw probabilities beside them. AUC within compares due with forbidden inside each cluster, "
             "AUC pooled across all cells; 0.5 is chance. "
             "Log-odds are clipped at ± 12." + (_OF_THOUGHTS if (cells["thoughts"] > 0).any() else "")

@@ -1,4 +1,4 @@
-"""What all figures share: one column wide, the palette, and how estimates and files are drawn.
+"""What all figures share: their two widths, the palette, and how estimates and files are drawn.
 
 Knows sizes, colours and deterministic bytes; knows no table. Uses Figure objects on the Agg canvas and a local rc
 context, never pyplot's global state. Colours are Okabe & Ito's (colour-blind safe), and every arm has its own
@@ -21,6 +21,8 @@ WIDTH = 89 / 25.4
 """One column of a two-column page, in inches."""
 WIDE = 183 / 25.4
 """Both columns."""
+BESIDE = 0.3
+"""Inches that panels side by side need beyond the tallest one: the others' legends stand above and below them."""
 BLACK, GREY = "#000000", "#666666"
 BLUE, VERMILION, GREEN, ORANGE = "#0072B2", "#D55E00", "#009E73", "#E69F00"
 SKY, PINK, YELLOW = "#56B4E9", "#CC79A7", "#F0E442"
@@ -63,9 +65,12 @@ def save(figure: Figure, stem: Path, formats: Sequence[str] = ("png", "svg")) ->
     return paths
 
 
-def panels(heights: Sequence[float]) -> tuple[Figure, list[Any]]:
-    """A figure of panels below each other, of these heights in inches."""
-    figure = Figure(figsize=(WIDTH, sum(heights)), layout="constrained")
+def panels(heights: Sequence[float], width: float = WIDTH) -> tuple[Figure, list[Any]]:
+    """A figure of panels of these heights in inches: below each other in a column, side by side on a page."""
+    if width > WIDTH and len(heights) > 1:
+        figure = Figure(figsize=(width, max(heights) + BESIDE), layout="constrained")
+        return figure, list(figure.subplots(1, len(heights), squeeze=False)[0])
+    figure = Figure(figsize=(width, sum(heights)), layout="constrained")
     grid = figure.subplots(len(heights), 1, height_ratios=list(heights), squeeze=False)
     return figure, list(grid[:, 0])
 
@@ -103,8 +108,8 @@ def n_text(values: "pd.Series[Any]", unit: str) -> str:
 
 
 def wrapped(name: str) -> str:
-    """A name as it is read: spaces for underscores."""
-    return name.replace("_", " ")
+    """A name as it is read: spaces for underscores, and no dollar sign that would open a formula."""
+    return name.replace("_", " ").replace("$", r"\$")
 
 
 def arm_style(arms: Sequence[Arm], name: str) -> tuple[str, str, str]:

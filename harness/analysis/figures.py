@@ -1,13 +1,13 @@
-"""Figures of a run as PNG (300 dpi) and SVG, 89 mm wide, with deterministic bytes.
+"""Figures of a run as PNG (300 dpi) and SVG, one column (89 mm) or both (183 mm) wide, with deterministic bytes.
 
 Knows the tables' data frames and how to draw them; computes no statistic. What all figures share is in
 `drawing`, the figures over length are in `length_figures`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import matplotlib as mpl
 import pandas as pd
@@ -24,6 +24,7 @@ from harness.analysis.drawing import (
     RC,
     SKY,
     VERMILION,
+    WIDTH,
     YELLOW,
     Tables,
     arm_style,
@@ -37,6 +38,7 @@ from harness.analysis.drawing import (
 )
 from harness.analysis.frames import Arm
 from harness.analysis.length_figures import FIGURES, length
+from harness.analysis.verdict_forest import verdict_forest
 
 SIDE_STYLES = {
     "due": (BLUE, "o", True, "call is due"),
@@ -53,24 +55,34 @@ ROW = 0.19
 """Height of one row of a dot plot, in inches."""
 
 
+class Draw(Protocol):
+    """Draws one figure from the tables at a width in inches; None where they have no data for it."""
+
+    def __call__(self, tables: Tables, arms: Sequence[Arm], width: float = WIDTH, /) -> Figure | None: ...
+
+
 def build_figures(tables: Tables, arms: Sequence[Arm], folder: Path) -> list[Path]:
     """Draw every figure that the tables have data for; returns the files written, in order."""
     folder.mkdir(parents=True, exist_ok=True)
-    drawn: tuple[tuple[str, Callable[[Tables, Sequence[Arm]], Figure | None]], ...] = (
-        ("both_sides", both_sides), ("sensitivity", sensitivity), ("prior_calls", prior_calls),
-        ("tokens", tokens),
-        *((f"length_{series}", partial(length, series)) for series in FIGURES),
-    )  # fmt: skip
     paths: list[Path] = []
     with mpl.rc_context(RC):
-        for name, draw in drawn:
+        for name, draw in drawings():
             figure = draw(tables, arms)
             if figure is not None:
                 paths += save(figure, folder / name)
     return paths
 
 
-def both_sides(tables: Tables, arms: Sequence[Arm]) -> Figure | None:
+def drawings() -> tuple[tuple[str, Draw], ...]:
+    """The figures of a run by name, in reading order. Draw them inside `mpl.rc_context(RC)`."""
+    return (
+        ("both_sides", both_sides), ("sensitivity", sensitivity), ("verdicts", verdict_forest),
+        ("prior_calls", prior_calls), ("tokens", tokens),
+        *((f"length_{series}", partial(length, series)) for series in FIGURES),
+    )  # fmt: skip
+
+
+def both_sides(tables: Tables, arms: Sequence[Arm], width: float = WIDTH) -> Figure | None:
     """P(call) on both sides of the rule per arm, and how free answers ended."""
     chosen, ended = tables["choose"].data, tables["outcomes"].data
     heights = ([len(chosen) * ROW + 0.75] if len(chosen) else []) + (
@@ -78,12 +90,17 @@ def both_sides(tables: Tables, arms: Sequence[Arm]) -> Figure | None:
     )
     if not heights:
         return None
-    figure, axes = panels(heights)
+    figure, axes = panels(heights, width)
     if len(chosen):
         _draw_sides(axes[0], chosen)
     if len(ended):
         _draw_outcomes(axes[-1], ended)
     return figure
+
+
+def _above(figure: Any) -> str:
+    """Where the first panel's legend stands: over that panel also where a second one is beside it."""
+    return "outside upper right" if figure.get_figwidth() <= WIDTH else "outside upper left"
 
 
 def _draw_sides(axis: Any, chosen: pd.DataFrame) -> None:
@@ -99,9 +116,7 @@ def _draw_sides(axis: Any, chosen: pd.DataFrame) -> None:
     axis.set_xlim(-0.02, 1.02)
     axis.set_xlabel("probability of the asked-for call (95 % interval)")
     axis.set_title(f"forced choice, {n_text(chosen['clusters'], 'clusters')}")
-    axis.figure.legend(
-        *axis.get_legend_handles_labels(), loc="outside upper right", ncols=2, handletextpad=0.2
-    )
+    axis.figure.legend(*axis.get_legend_handles_labels(), loc=_above(axis.figure), ncols=2, handletextpad=0.2)
 
 
 def _draw_outcomes(axis: Any, ended: pd.DataFrame) -> None:
@@ -138,7 +153,7 @@ def _failed(ended: pd.DataFrame) -> bool:
     return bool((ended[ended["outcome"] == "provider_error"]["count"] > 0).any())
 
 
-def sensitivity(tables: Tables, arms: Sequence[Arm]) -> Figure | None:
+def sensitivity(tables: Tables, arms: Sequence[Arm], width: float = WIDTH) -> Figure | None:
     """Sensitivity and bias per arm, and the differences between arms as a forest plot."""
     chosen = tables["choose"].data
     if not len(chosen):
@@ -149,7 +164,7 @@ def sensitivity(tables: Tables, arms: Sequence[Arm]) -> Figure | None:
         & found["kind"].isin(["bar - placebo", "bar - control"])
     ]
     heights = [len(chosen) * ROW + 0.8] + ([len(found) * 0.29 + 0.75] if len(found) else [])
-    figure, axes = panels(heights)
+    figure, axes = panels(heights, width)
     marks = (("sensitivity", BLUE, "o", BLUE), ("bias", GREY, "s", "white"))
     for shift, (name, color, marker, face) in zip((-0.15, 0.15), marks, strict=True):
         style = {"color": color, "marker": marker, "markerfacecolor": face}
@@ -160,7 +175,7 @@ def sensitivity(tables: Tables, arms: Sequence[Arm]) -> Figure | None:
     axes[0].axvline(0, color=BLACK, linewidth=0.7)
     axes[0].set_xlabel("log odds (95 % interval)")
     axes[0].set_title(f"per condition, {n_text(chosen['clusters'], 'clusters')}")
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper right", ncols=2, handletextpad=0.2)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc=_above(figure), ncols=2, handletextpad=0.2)
     if len(found):
         _draw_forest(axes[1], found)
     return figure
@@ -185,7 +200,7 @@ def _draw_forest(axis: Any, found: pd.DataFrame) -> None:
     axis.legend(loc="upper right", bbox_to_anchor=(1.02, -0.02 - 0.55 / (len(found) * 0.3)), borderpad=0)
 
 
-def prior_calls(tables: Tables, arms: Sequence[Arm]) -> Figure | None:
+def prior_calls(tables: Tables, arms: Sequence[Arm], width: float = WIDTH) -> Figure | None:
     """Probability of the call against prior calls; one panel per placement, the limit marked."""
     data = tables["prior_calls"].data
     if not len(data):
@@ -193,7 +208,7 @@ def prior_calls(tables: Tables, arms: Sequence[Arm]) -> Figure | None:
     data = data[data["probe"] == ("choose" if (data["probe"] == "choose").any() else "act")]
     placements = [p for p in dict.fromkeys(arm.placement for arm in arms) if p != "none" and
                   (data["placement"] == p).any()] or ["none"]  # fmt: skip
-    figure, axes = panels([1.9] * len(placements))
+    figure, axes = panels([1.9] * len(placements), width)
     for axis, placement in zip(axes, placements, strict=True):
         here = data[data["placement"].isin([placement, "none"])]
         for name in dict.fromkeys(here["condition"]):
@@ -234,7 +249,7 @@ def _mark_limit(axis: Any, rows: pd.DataFrame) -> None:
         axis.text(last + 0.25, 1.14, "rule already broken", ha="right", va="top", color=GREY)
 
 
-def tokens(tables: Tables, arms: Sequence[Arm]) -> Figure | None:
+def tokens(tables: Tables, arms: Sequence[Arm], width: float = WIDTH) -> Figure | None:
     """Prompt tokens with the bar's part, and output tokens with the thinking part, per arm."""
     data = tables["tokens"].data
     data = data[data["series"] == "matched"] if (data["series"] == "matched").any() else data
@@ -248,7 +263,7 @@ def tokens(tables: Tables, arms: Sequence[Arm]) -> Figure | None:
     ]
     replies = data[(data["probe"] == "act") & data["output"].notna()]
     heights = [len(prompts) * ROW + 0.75] + ([len(replies) * ROW + 0.75] if len(replies) else [])
-    figure, axes = panels(heights)
+    figure, axes = panels(heights, width)
     bars = prompts["bar_tokens"].astype(float).fillna(0.0)
     _stack(axes[0], prompts, "prompt", bars, (SKY, ORANGE), ("without the bar", "bar"))
     axes[0].set_xlabel("prompt tokens a cell (95 % interval)")
@@ -258,7 +273,7 @@ def tokens(tables: Tables, arms: Sequence[Arm]) -> Figure | None:
         _stack(axes[1], replies, "output", thought, (SKY, PINK), ("answer", "thinking"))
         axes[1].set_xlabel("output tokens a reply (95 % interval)")
         axes[1].set_title(f"free answers, {n_text(replies['clusters'], 'clusters')}")
-    for axis, place in zip(axes, ("outside upper right", "outside lower right"), strict=False):
+    for axis, place in zip(axes, (_above(figure), "outside lower right"), strict=False):
         figure.legend(*axis.get_legend_handles_labels(), loc=place, ncols=2, handlelength=1.2)
     return figure
 

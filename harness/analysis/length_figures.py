@@ -46,7 +46,7 @@ HEIGHT, FOOT = 1.25, 0.8
 MOST_TICKS = 10
 
 
-def length(series: str, tables: Tables, arms: Sequence[Arm]) -> Figure | None:
+def length(series: str, tables: Tables, arms: Sequence[Arm], width: float = WIDTH) -> Figure | None:
     """The figure of one series; None where no panel has an estimate."""
     data, fitted = (tables[name].data for name in ("length", "slopes"))
     data = data[data["series"] == series]
@@ -55,7 +55,7 @@ def length(series: str, tables: Tables, arms: Sequence[Arm]) -> Figure | None:
         return None
     names = [arm.name for arm in arms if any((rows["condition"] == arm.name).any() for _, rows in shown)]
     legend = 0.16 * -(-len(names) // 3)
-    figure = Figure(figsize=(WIDTH, HEIGHT * len(shown) + FOOT + legend), layout="constrained")
+    figure = Figure(figsize=(width, HEIGHT * len(shown) + FOOT + legend), layout="constrained")
     axes = figure.subplots(len(shown), 1, sharex=True, squeeze=False)[:, 0]
     label, unit = FIGURES[series]
     for axis, (panel, rows) in zip(axes, shown, strict=True):

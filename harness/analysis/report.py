@@ -1,4 +1,4 @@
-"""A run folder's report: tables/, figures/, a terminal table and a few plain sentences.
+"""A run folder's report: tables/, figures/, report.html, report.md, a terminal table and a few plain sentences.
 
 Knows only the run folder: everything is rebuilt from samples.parquet, timings.parquet and manifest.json,
 so a report can be made again at any time without a model.
@@ -12,6 +12,7 @@ from rich.table import Table as RichTable
 
 from harness.analysis.figures import build_figures
 from harness.analysis.frames import RunData, load
+from harness.analysis.page.build import write_report
 from harness.analysis.sentences import interval, model_name, pick, sentences
 from harness.analysis.table import UNKNOWN, Table, fixed, p_value
 from harness.analysis.tables import build_tables, write_tables
@@ -27,17 +28,22 @@ class ReportPaths:
     figures: tuple[Path, ...]
     summary: Path
     """tables.md: the headline sentences and every table in Markdown."""
+    page: Path
+    """report.html: all of it in one file, with a browser of cells."""
+    text: Path
+    """report.md: the same without the browser."""
 
 
 def build(run_dir: Path) -> ReportPaths:
-    """Rebuild tables/ and figures/ of a run folder; raises ReportError when the folder lacks the data."""
+    """Rebuild tables/, figures/, report.html and report.md; raises ReportError when the folder lacks the data."""
     run = load(run_dir)
     tables = build_tables(run)
     paths = write_tables(tables, run_dir / "tables")
     summary = run_dir / "tables" / "tables.md"
     summary.write_text(_summary(run, tables), encoding="utf-8", newline="\n")
     figures = build_figures(tables, run.arms, run_dir / "figures")
-    return ReportPaths(tuple(paths), tuple(figures), summary)
+    page, text = write_report(run, tables, figures)
+    return ReportPaths(tuple(paths), tuple(figures), summary, page, text)
 
 
 def _summary(run: RunData, tables: Tables) -> str:

@@ -13,6 +13,7 @@ from harness.analysis.decisions import MATCHED, Row
 from harness.analysis.frames import RunData
 from harness.analysis.length_report import length_sentences
 from harness.analysis.table import Table, fixed, known, p_value, with_interval
+from harness.analysis.verdicts import MIN_CLUSTERS
 
 Tables = Mapping[str, Table]
 
@@ -105,9 +106,17 @@ def _verdict(row: Row) -> str:
         case "inconclusive":
             more = known(row, "more_clusters")
             needed = f"; about {more:.0f} more episodes would settle it" if more else ""
-            return f"undecided whether the bar helps the model to tell due from forbidden{needed}"
+            return (
+                f"undecided whether the bar helps the model to tell due from forbidden{_guard(row)}{needed}"
+            )
         case word:
             return f"with the bar the model tells due from forbidden {word}"
+
+
+def _guard(row: Row) -> str:
+    """Why there is no verdict however small p is."""
+    few = (known(row, "clusters") or 0) < MIN_CLUSTERS
+    return f", no verdict below {MIN_CLUSTERS} episodes" if few else ""
 
 
 def _caution(bias: Row) -> str:
@@ -115,7 +124,7 @@ def _caution(bias: Row) -> str:
         return ""
     more = {
         "equivalent": "no more and no less cautious overall, within the margin",
-        "inconclusive": "undecided whether more or less cautious overall",
+        "inconclusive": f"undecided whether more or less cautious overall{_guard(bias)}",
     }.get(str(bias["verdict"]), f"{bias['verdict']} overall")
     shown = interval(bias, "estimate", 2, ("low", "high"))
     return f"; bias changes by {shown} (p {p_value(known(bias, 'p'))}: {more})"

@@ -1,4 +1,5 @@
-"""`tailgauge report RUN`: rebuilds tables and figures from the records and captures; changes nothing else."""
+"""`tailgauge report RUN`: rebuilds tables, figures, report.html and report.md from the records, and what belongs to
+captures; changes nothing else."""
 
 import argparse
 from pathlib import Path
@@ -16,5 +17,6 @@ def rebuild(run_dir: Path) -> int:
     publish_report(run_dir)
     for folder in capture_folders(run_dir):
         attention.publish(folder)
+    console.note(f"the whole report in one file: {run_dir / 'report.html'}")
     console.out.print(str(run_dir), markup=False)
     return 0

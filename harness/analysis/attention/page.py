@@ -1,16 +1,12 @@
 """The interactive page of a capture: folder/attention.html, one file that needs no network and no server.
 
 Reads the captured cells that keep single weights (`store.Browsable`) and packs them beside page/template.html,
-page/page.css and page/*.js. Weights and masses travel as they are stored (half precision, relative error below
-0.05 %), keys as whole numbers, both deflated. What a model wrote reaches the page only as JSON inside a data block
-and is shown by textContent; a Content-Security-Policy allows the page's own script and style, by hash, and nothing
-else. Knows files and bytes; what the numbers mean is the page's business (page/data.js).
+page/page.css and page/*.js, by the means of `harness.analysis.html`. Weights and masses travel as they are stored
+(half precision, relative error below 0.05 %), keys as whole numbers, both deflated. What a model wrote reaches the
+page only as JSON inside a data block and is shown by textContent. Knows files and bytes; what the numbers mean is the
+page's business (page/data.js).
 """
 
-import base64
-import hashlib
-import json
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -18,7 +14,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from markupsafe import Markup
 
+from harness.analysis import html
 from harness.attention.store import GROUPS, Browsable, CellAttention, CellInfo, Row, read_cells, read_manifest
 
 NAME = "attention.html"
@@ -45,10 +43,6 @@ class _Packed:
         self.sections.append({"name": name, "kind": kind, "count": len(flat), "width": width})
         self.parts.append(planes.tobytes())
 
-    def base64(self) -> str:
-        """The deflated bytes as text."""
-        return base64.b64encode(zlib.compress(b"".join(self.parts), 9)).decode()
-
 
 def build_page(folder: Path) -> Path | None:
     """Writes folder/attention.html from the cells with browsable rows and returns its path.
@@ -65,9 +59,8 @@ def build_page(folder: Path) -> Path | None:
         if kept is not None and len(kept.positions):
             packed = _Packed()
             arms.append((captured.cell, _arm(captured, kept, packed, f"arm-{len(arms)}")))
-            blocks.append(
-                f'<script type="application/octet-stream" id="arm-{len(blocks)}">{packed.base64()}</script>'
-            )
+            data = html.deflated(b"".join(packed.parts))
+            blocks.append(f'<script type="application/octet-stream" id="arm-{len(blocks)}">{data}</script>')
     if not arms:
         path.unlink(missing_ok=True)
         return None
@@ -157,33 +150,13 @@ def _ordered(arms: Iterable[tuple[CellInfo, dict[str, Any]]]) -> list[dict[str, 
 
 
 def _html(meta: Mapping[str, Any], blocks: Sequence[str]) -> str:
-    style = _asset("page.css")
-    script = "".join(_asset(name) for name in SCRIPTS)
-    policy = (
-        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; base-uri 'none'; "
-        "form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
-    )
+    style = html.assets(ASSETS, ["page.css"])
+    script = html.assets(html.SHARED, ["shared.js"]) + html.assets(ASSETS, SCRIPTS)
     parts = {
-        "POLICY": policy,
-        "STYLE": style,
-        "META": _json(meta),
-        "BLOCKS": "\n".join(blocks),
-        "SCRIPT": script,
+        "POLICY": html.policy(script, style),
+        "STYLE": Markup(style),
+        "META": html.script_json(meta),
+        "BLOCKS": Markup("\n".join(blocks)),  # made here: base64 and numbers
+        "SCRIPT": Markup(script),
     }
-    template = _asset("template.html")
-    pieces = template.split("@@")  # text, name, text, name, …: filled once, so that data never name a part
-    return "".join(parts[piece] if i % 2 else piece for i, piece in enumerate(pieces))
-
-
-def _asset(name: str) -> str:
-    return (ASSETS / name).read_text(encoding="utf-8")
-
-
-def _hash(text: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-
-
-def _json(value: object) -> str:
-    """JSON that can stand inside a script element: pure ASCII, and nothing that could end the element."""
-    found = json.dumps(value, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
-    return found.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    return html.fill(ASSETS / "template.html", parts)

@@ -1,4 +1,3 @@
-"use strict";
 // What the numbers are: unpacks the arms' arrays, and sums up what a row read. No elements here but the data blocks.
 
 const META = JSON.parse(document.getElementById("meta").textContent);
@@ -25,11 +24,7 @@ function fromPlanes(bytes, start, section) {
 }
 
 async function unpack(arm) {
-  const text = atob(document.getElementById(arm.block).textContent);
-  const packed = new Uint8Array(text.length);
-  for (let i = 0; i < text.length; i++) packed[i] = text.charCodeAt(i);
-  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
-  const bytes = new Uint8Array(await new Response(stream).arrayBuffer());
+  const bytes = await inflated(arm.block);
   const arrays = {};
   let start = 0;
   for (const section of arm.sections) {

@@ -1,18 +1,6 @@
 // The running text of an arm: one element per token, in blocks that the browser lays out only when they come into
 // sight. Everything a model wrote becomes text nodes.
 
-const PICTURES = { 0x7f: "\u2421" };
-// Characters that are not seen, or that change how their neighbours are shown: shown by their number.
-const UNSEEN = /\udb40[\udc00-\udfff]|[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]|[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/g;
-
-function seen(text) {
-  return text.replace(UNSEEN, (character) => {
-    const code = character.codePointAt(0);
-    if (code < 0x20) return String.fromCharCode(0x2400 + code);
-    return PICTURES[code] ?? `\u27e8U+${code.toString(16).toUpperCase().padStart(4, "0")}\u27e9`;
-  });
-}
-
 // A token on one line, for lists.
 function quoted(text) {
   if (text === "") return "(rest of a character)";
@@ -28,18 +16,6 @@ const GROUP_LABELS = {
 };
 
 const CHUNK = 220; // tokens: about a screenful
-
-// Where a long name may break: a zero-width space behind each joint.
-function breakable(text) {
-  return seen(text).replace(/[_:/]/g, "$&\u200b");
-}
-
-function element(tag, name, text) {
-  const made = document.createElement(tag);
-  if (name) made.className = name;
-  if (text !== undefined) made.textContent = text;
-  return made;
-}
 
 // Stretches of one region; a sink belongs to the stretch around it and keeps its own mark.
 function stretches(arm) {
