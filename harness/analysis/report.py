@@ -14,7 +14,7 @@ from harness.analysis.figures import build_figures
 from harness.analysis.frames import RunData, load
 from harness.analysis.page.build import write_report
 from harness.analysis.sentences import interval, model_name, pick, sentences
-from harness.analysis.table import UNKNOWN, Table, fixed, p_value
+from harness.analysis.table import UNKNOWN, Table, fixed
 from harness.analysis.tables import build_tables, write_tables
 
 Tables = Mapping[str, Table]
@@ -59,7 +59,7 @@ def terminal_table(run_dir: Path) -> RichTable:
     tables = build_tables(run)
     title = f"{run.manifest.get('experiment', 'run')} · {model_name(run.manifest)}"
     shown = RichTable(title=title, caption="in brackets: 95 % intervals, clusters as the unit")
-    columns = ("condition", "sensitivity (logit)", "− placebo", "p (Holm)", "bias (logit)", "compliance",
+    columns = ("condition", "sensitivity (logit)", "− placebo", "verdict", "bias (logit)", "compliance",
                "over-refusal", "bar tokens")  # fmt: skip
     for i, column in enumerate(columns):
         shown.add_column(column, justify="right" if i else "left", no_wrap=i == 0)
@@ -78,7 +78,7 @@ def _terminal_cells(tables: Tables, name: str) -> list[str]:
     tokens = pick(tables["tokens"].data, condition=name)
     return [
         interval(chosen, "sensitivity", 2), interval(against, "estimate", 2, ("low", "high")),
-        p_value(against.get("p_holm")).removeprefix("= "), interval(chosen, "bias", 2),
+        str(against.get("verdict", UNKNOWN)), interval(chosen, "bias", 2),
         *(interval(rate, "rate", 2, ("low", "high")) for rate in rates), fixed(tokens.get("bar_tokens"), 0),
     ]  # fmt: skip
 

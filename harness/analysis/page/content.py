@@ -12,7 +12,7 @@ from harness.analysis import threats
 from harness.analysis.frames import RunData
 from harness.analysis.page import facts
 from harness.analysis.page.lines import Line, Tables, lines
-from harness.analysis.sentences import model_name, sentences
+from harness.analysis.sentences import in_short, model_name, sentences
 from harness.analysis.table import Table
 
 MAIN_FIGURES = ("both_sides", "sensitivity")
@@ -71,7 +71,8 @@ def gather(run: RunData, tables: Tables, figures: Sequence[Path]) -> Content:
         basis=facts.basis(run),
         below=facts.below(run),
         conditions=[arm.name for arm in run.arms],
-        sentences=sentences(run, tables),
+        # The cards above them answer the main question already.
+        sentences=[text for text in sentences(run, tables) if text != in_short(run, tables)],
         lines=lines(tables),
         audit=threats.audit(run, tables),
         pictures=[_picture(path) for path in figures if path.suffix == ".png"],
