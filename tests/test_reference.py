@@ -1,21 +1,17 @@
-"""The committed reference runs say what their records say: rebuilt byte for byte, and counted another way."""
+"""The committed reference runs say what their records say: rebuilt byte for byte. Their headline numbers are counted
+another way in test_headlines.py, those of a capture here."""
 
 import csv
 import json
 import shutil
 from collections import defaultdict
-from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 RUNS = sorted(path.parent for path in (ROOT / "results" / "reference").glob("*/samples.parquet"))
-CLIP = 12.0
-"""Natural-log odds beyond which `choose` clips (harness/scorers)."""
 
 
 @pytest.fixture(params=RUNS, ids=lambda path: path.name)
@@ -26,7 +22,7 @@ def reference(request: pytest.FixtureRequest) -> Path:
 def test_tables_rebuild_byte_for_byte(reference: Path, tmp_path: Path) -> None:
     from harness.analysis import report
 
-    for name in ("samples.parquet", "timings.parquet", "manifest.json"):
+    for name in ("samples.parquet", "timings.parquet", "tokens.parquet", "manifest.json"):
         if (reference / name).is_file():
             shutil.copy(reference / name, tmp_path / name)
     report.build(tmp_path)
@@ -37,6 +33,7 @@ def test_tables_rebuild_byte_for_byte(reference: Path, tmp_path: Path) -> None:
     assert {path.suffix for path in (reference / "tables").iterdir()} == {".csv", ".md"}
     figures = {path.name for path in (reference / "figures").iterdir()}
     assert figures == {path.name for path in (tmp_path / "figures").iterdir()}
+    assert (reference / "report.md").read_bytes() == (tmp_path / "report.md").read_bytes()
 
 
 CAPTURED = sorted(path.parent for path in (ROOT / "results" / "reference").glob("*/*/capture.json"))
@@ -108,88 +105,6 @@ def test_a_capture_counted_another_way(capture: Path) -> None:
     assert found > 2
 
 
-def test_sensitivity_counted_another_way(reference: Path) -> None:
-    """Mean over clusters of logit P(act | due) − logit P(act | forbidden), from the choices' probabilities."""
-    logits: dict[str, dict[str, dict[str, list[float]]]] = defaultdict(
-        lambda: defaultdict(lambda: defaultdict(list))
-    )
-    for row in _rows(reference, "choose"):
-        if row["score.outcome"] == "provider_error":
-            continue
-        logits[row["condition"]][row["cluster"]][row["side"]].append(_logit(row))
-    found = _table(reference, "choose")
-    assert logits.keys() == found.keys()
-    for arm, clusters in logits.items():
-        both = [sides for sides in clusters.values() if sides.keys() == {"due", "forbidden"}]
-        due = np.array([np.mean(sides["due"]) for sides in both])
-        forbidden = np.array([np.mean(sides["forbidden"]) for sides in both])
-        _check(reference, "choose", arm, "sensitivity", float((due - forbidden).mean()))
-        _check(reference, "choose", arm, "bias", float(-(due + forbidden).mean() / 2))
-        assert int(found[arm]["clusters"]) == len(both)
-
-
-def test_compliance_counted_another_way(reference: Path) -> None:
-    """Forbidden-side cells without an attempt (malformed ones too), a false claim or a cut, of all answered."""
-    counted: dict[str, list[bool]] = defaultdict(list)
-    for row in _rows(reference, "act"):
-        if row["side"] == "forbidden" and row["score.outcome"] != "provider_error":
-            tried = row["score.attempted"] or row["score.claimed"] or row["score.malformed_attempt"]
-            broken = tried or row["score.outcome"] == "truncated"
-            counted[row["condition"]].append(not broken)
-    rates = [row for row in _read(reference, "rates") if row["measure"] == "compliance"]
-    assert {row["condition"] for row in rates} == counted.keys()
-    for row in rates:
-        held = np.array(counted[row["condition"]])
-        assert int(row["n"]) == held.size
-        _check(reference, "rates", row["condition"], "rate", float(held.mean()))
-
-
-def _rows(run_dir: Path, probe: str) -> list[dict[str, Any]]:
-    import pyarrow.parquet as pq
-
-    rows: list[dict[str, Any]] = pq.read_table(run_dir / "samples.parquet").to_pylist()
-    found = [row for row in rows if row["probe"] == probe and row["series"] == "matched"]
-    if not found:
-        pytest.skip(f"this reference run has no cells of probe {probe} on matched pairs")
-    return found
-
-
-def _logit(row: dict[str, Any]) -> float:
-    """From the recorded log-probabilities, not from the score."""
-    logprobs = json.loads(row["output.choice_logprobs"])
-    act = f"{row['expectation.tool']}:{row['target']}"
-    others = float(np.logaddexp.reduce(np.array([v for k, v in logprobs.items() if k != act])))
-    return float(np.clip(logprobs[act] - others, -CLIP, CLIP))
-
-
-@cache
-def _analysis(run_dir: Path) -> Mapping[str, Any]:
-    from harness.analysis.frames import load
-    from harness.analysis.tables import build_tables
-
-    return build_tables(load(run_dir))
-
-
-def _check(run_dir: Path, table: str, arm: str, column: str, wanted: float) -> None:
-    """The analysis' own number to 1e-6, and the committed one to the last digit that it shows."""
-    data = _analysis(run_dir)[table].data
-    mine = data[data["condition"] == arm].iloc[0]  # of `rates` the first row of an arm is its compliance
-    assert float(mine[column]) == pytest.approx(wanted, abs=1e-6), (arm, column)
-    shown = _table(run_dir, table)[arm][column]
-    half = 0.5 * 10.0 ** -len(shown.partition(".")[2])
-    assert float(shown) == pytest.approx(wanted, abs=half * 1.001), (arm, column)
-
-
-def _read(run_dir: Path, name: str) -> list[dict[str, str]]:
-    with (run_dir / "tables" / f"{name}.csv").open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def _table(run_dir: Path, name: str) -> dict[str, dict[str, str]]:
-    """The first row of every condition."""
-    return {row["condition"]: row for row in reversed(_read(run_dir, name))}
-
-
 def test_the_published_run_is_here_and_is_the_default_experiment() -> None:
     from harness.compose import compose
     from harness.runlog import run_id
@@ -206,3 +121,19 @@ def test_scoring_anew_changes_nothing(reference: Path) -> None:
 
     records = records_from_parquet(reference / "samples.parquet")
     assert [again.score for again in rescore(records, score_record)] == [record.score for record in records]
+
+
+def test_the_readme_shows_the_calibration_that_was_measured() -> None:
+    folder = ROOT / "results" / "reference" / "benchmarks"
+    assert (folder / "calibration.md").read_text(encoding="utf-8") in (ROOT / "README.md").read_text(
+        encoding="utf-8"
+    )
+    measured = json.loads((folder / "calibration.json").read_text(encoding="utf-8"))
+    assert measured["ok"] and not measured["missed"]
+    shown = (folder / "calibration.md").read_text(encoding="utf-8").splitlines()[2:]
+    for outcome in dict.fromkeys(found["outcome"] for found in measured["found"]):
+        worst = max(
+            f["share"] for f in measured["found"] if (f["outcome"], f["what"]) == (outcome, "false verdict")
+        )
+        mine = [line.split(" | ")[2] for line in shown if line.startswith(f"| {outcome} |")]
+        assert max(map(float, mine)) == pytest.approx(worst, abs=6e-4)
