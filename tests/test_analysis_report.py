@@ -30,7 +30,9 @@ def test_two_builds_of_the_same_run_give_the_same_bytes(tmp_path: Path) -> None:
     assert digests(tmp_path / "a") == digests(tmp_path / "b")
     names = {p.name for p in first.figures}
     assert names == {
-        f"{n}.{s}" for n in ("both_sides", "sensitivity", "verdicts", "prior_calls", "tokens") for s in ("png", "svg")
+        f"{n}.{s}"
+        for n in ("both_sides", "sensitivity", "verdicts", "prior_calls", "tokens")
+        for s in ("png", "svg")
     }
     assert len(first.tables) == 30 and first.summary.name == "tables.md"
     assert second.summary.read_text(encoding="utf-8").count("\n## ") == 15
