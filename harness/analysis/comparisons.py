@@ -11,7 +11,7 @@ import pandas as pd
 
 from harness.analysis import statistics as st
 from harness.analysis.decisions import ACT_MEASURES, MATCHED, Row
-from harness.analysis.frames import RunData, by_cluster, choose_by_cluster, common, placebo_for
+from harness.analysis.frames import KEYS, RunData, by_cluster, choose_by_cluster, common, placebo_for
 from harness.analysis.pairs import Pair, lost, pairs
 from harness.analysis.ratios import ratio_rows
 from harness.analysis.sequential import look
@@ -27,6 +27,11 @@ COLUMNS: dict[str, int | None] = {
     "worst_low": 3, "worst_high": 3, "sd": 3, "mde": 3, "note": None,
 }  # fmt: skip
 CHOOSE_MEASURES = (("sensitivity", "logit"), ("bias", "logit"), ("delta_p", "probability"))
+_READ = [
+    *KEYS, "condition", "cluster", "side", "excluded", "score.logit_act", "score.p_act", "score.p_act_norm",
+    *(mark for _, _, mark in ACT_MEASURES), "right",
+]  # fmt: skip
+"""Columns of the cells that a comparison reads; cells are copied for every pair, and have five times as many."""
 _WORST = {"sensitivity": (1, -1), "bias": (-1, -1), "delta_p": (1, -1)}
 """For each measure the sign of a lost cell's log-odds, due and forbidden, that makes it largest."""
 
@@ -34,7 +39,7 @@ _WORST = {"sensitivity": (1, -1), "bias": (-1, -1), "delta_p": (1, -1)}
 def comparisons(run: RunData) -> Table:
     """Paired differences and ratios with interval, permutation p, Holm p for the confirmatory family, and verdict."""
     rows: list[Row] = []
-    chosen, acted, asked = (run.part(probe, MATCHED) for probe in ("choose", "act", "ask"))
+    chosen, acted, asked = (run.part(probe, MATCHED)[_READ] for probe in ("choose", "act", "ask"))
     for measure, unit in CHOOSE_MEASURES:
         rows += [_choose_row(chosen, pair, measure, unit) for pair in pairs(run.arms, chosen)]
     for measure, side, mark in ACT_MEASURES:
@@ -99,6 +104,8 @@ def choose_differences(cells: pd.DataFrame, arm: str, against: str, measure: str
 
 
 def _choose_row(cells: pd.DataFrame, pair: Pair, measure: str, unit: str) -> Row:
+    cells = cells[cells["condition"].isin([pair.arm.name, pair.against.name])]
+
     def difference(part: pd.DataFrame) -> "pd.Series[float]":
         return choose_differences(part, pair.arm.name, pair.against.name, measure)
 
@@ -111,6 +118,7 @@ def _choose_row(cells: pd.DataFrame, pair: Pair, measure: str, unit: str) -> Row
 
 
 def _share_row(cells: pd.DataFrame, pair: Pair, probe: str, measure: str, mark: str) -> Row:
+    cells = cells[cells["condition"].isin([pair.arm.name, pair.against.name])]
     both = common(cells, pair.arm.name, pair.against.name, mark)
     mine, other = (by_cluster(both, name, mark) for name in (pair.arm.name, pair.against.name))
     d = (mine - other).dropna()

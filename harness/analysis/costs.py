@@ -28,6 +28,11 @@ TOKEN_COLUMNS: dict[str, int | None] = {
     "thinking_median": 1, "thinking_ratio": 3, "thinking_ratio_low": 3, "thinking_ratio_high": 3, "counted_by": None,
     "n_reported": 0, "reported": 1, "disagree": 0, "reported_field": None,
 }  # fmt: skip
+_READ = [
+    "probe", "series", "condition", "cluster", *KEYS, "excluded", "bar_tokens", "thinking", "censored", "tau",
+    "start_missing", "end_missing", "think_open", PROMPT, OUTPUT, COUNTED, COUNTED_BY, REPORTED, REPORTED_FIELD,
+]  # fmt: skip
+"""Columns of the cells that the table of tokens reads: they are copied for every arm."""
 THROUGHPUT_COLUMNS: dict[str, int | None] = {
     "cells": 0, "seconds": 1, "cells_per_second": 3, "prompt_tokens": 0, "computed_tokens": 0,
     "new_tokens": 0, "prompt_tokens_per_second": 1, "new_tokens_per_second": 2, "reuse": 2,
@@ -42,7 +47,7 @@ LATENCY_COLUMNS: dict[str, int | None] = {
 def tokens(run: RunData) -> Table:
     """Prompt, bar, output and thinking tokens per arm, probe and series."""
     rows: list[Row] = []
-    for (probe, series), part in run.cells.groupby(["probe", "series"]):
+    for (probe, series), part in run.cells[_READ].groupby(["probe", "series"]):
         for arm in arms_there(run, part):
             rows.append(_token_row(part, arm, control_of(run.arms)) | {"probe": probe, "series": series})
     return Table(

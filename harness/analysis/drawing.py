@@ -15,6 +15,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from harness.analysis.frames import Arm
+from harness.analysis.html import visible
 from harness.analysis.table import Table
 
 WIDTH = 89 / 25.4
@@ -55,6 +56,10 @@ def save(figure: Figure, stem: Path, formats: Sequence[str] = ("png", "svg")) ->
     if figure.get_layout_engine() is not None:
         figure.draw_without_rendering()
         figure.set_layout_engine("none")  # laid out once: all formats alike, and half the time
+        for axis in figure.axes:
+            # The solver's last digits vary, and an SVG names its clip paths by all of them.
+            left, bottom, width, height = (round(edge, 6) for edge in axis.get_position(original=True).bounds)
+            axis.set_position((left, bottom, width, height))
     paths = []
     for suffix in formats:
         buffer = io.BytesIO()
@@ -108,8 +113,9 @@ def n_text(values: "pd.Series[Any]", unit: str) -> str:
 
 
 def wrapped(name: str) -> str:
-    """A name as it is read: spaces for underscores, and no dollar sign that would open a formula."""
-    return name.replace("_", " ").replace("$", r"\$")
+    """A name as it is read: spaces for underscores, no dollar sign that would open a formula, no control
+    character (an SVG with one is not well-formed)."""
+    return visible(name).replace("_", " ").replace("$", r"\$")
 
 
 def arm_style(arms: Sequence[Arm], name: str) -> tuple[str, str, str]:

@@ -11,10 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import parquet
 
-from harness.analysis.thoughts import LABELS, THOUGHTS, mark_thoughts
+from harness.analysis.thoughts import LABELS, THOUGHTS, mark_thoughts, read_thoughts
 from harness.errors import ReportError
 
 ArmRole = Literal["control", "placebo", "mismatched", "bar"]
@@ -24,7 +27,7 @@ _TEXT = (
     "cell_id", "sample_id", "scenario", "cluster", "series", "side", "target", "phrasing", "condition", "bar",
     "placement", "probe", "thinking", "model", "output.finish_reason", "output.error",
     "output.usage.reasoning_counted_by", "output.usage.reported_reasoning_field", "score.outcome",
-    "score.reason", "parsed",
+    "score.reason",
 )  # fmt: skip
 _NUMBERS = (
     "prior_calls", "limit", "filler_tokens", "epoch", "bar_tokens", "decoding.max_new_tokens",
@@ -38,6 +41,12 @@ _FLAGS = (
     "output.usage.reasoning_censored", "score.attempted", "score.claimed", "score.malformed_attempt", "think_open",
 )  # fmt: skip
 _TIMES = ("total", "first_token", "first_answer_token")
+_MARKS = ("start_missing", "end_missing")
+_MARKS_TEXT = r'"thinking_end_missing":(?P<end_missing>true|false),"thinking_start_missing":(?P<start_missing>true|false)'
+"""Where the marks stand in `parsed`, canonical JSON. Keys are sorted and quotes inside texts escaped, so the first match
+is the reply's own, whatever a model wrote into its text or into the arguments of a call."""
+_PART = 4_096
+"""Rows of the longest text column that are in memory at once."""
 KEYS = ["sample_id", "epoch"]
 """What identifies the same decision point in two arms."""
 
@@ -81,9 +90,12 @@ def load(run_dir: Path) -> RunData:
             "the command that started it, or name another folder"
         )
     manifest = _manifest(run_dir / "manifest.json")
-    cells = _prepare_cells(_parquet(samples))
+    table = _parquet(samples)
+    # Thoughts are lists of structs: counted in their arrow form, they never become Python objects.
+    plain = table.drop_columns([name for name in (THOUGHTS, *LABELS) if name in table.column_names])
+    cells = _prepare_cells(plain.to_pandas(), read_thoughts(table))
     times = run_dir / "timings.parquet"
-    timings = _prepare_timings(_parquet(times) if times.is_file() else pd.DataFrame())
+    timings = _prepare_timings(_parquet(times).to_pandas() if times.is_file() else pd.DataFrame())
     return RunData(run_dir, manifest, arms_of(manifest, cells), cells, timings)
 
 
@@ -98,13 +110,16 @@ def _manifest(path: Path) -> dict[str, Any]:
     return found
 
 
-def _parquet(path: Path) -> pd.DataFrame:
+def _parquet(path: Path) -> pa.Table:
     try:
         # Token ids, spans and texts are most of the file and in no table.
         with parquet.ParquetFile(path) as file:
             leaves = [file.schema.column(i).path for i in range(len(file.schema.names))]
-            frame = file.read(columns=[leaf for leaf in leaves if _wanted(leaf)]).to_pandas()
-        return pd.DataFrame(frame)
+            table = file.read(columns=[leaf for leaf in leaves if _wanted(leaf)])
+            if "parsed" in leaves:
+                for name, marks in _thinking_marks(file).items():
+                    table = table.append_column(name, pa.array(marks))
+        return table
     except (OSError, ValueError) as error:  # pyarrow's errors derive from these
         reason = f"{path}: not a readable parquet file ({error}); run the same command again"
         raise ReportError(reason) from error
@@ -117,7 +132,27 @@ def _wanted(leaf: str) -> bool:
     return leaf in (*_TEXT, *_NUMBERS, *_FLAGS, *_TIMES, *_KEYS, *LABELS)
 
 
-def _prepare_cells(raw: pd.DataFrame) -> pd.DataFrame:
+def _thinking_marks(file: parquet.ParquetFile) -> dict[str, list[bool]]:
+    """Whether each reply's thinking has no start, and no end, from the JSON of `parsed`, of which only a part is held
+    in memory at a time: it repeats every reply."""
+    found: dict[str, list[bool]] = {name: [] for name in _MARKS}
+    for batch in file.iter_batches(batch_size=_PART, columns=["parsed"]):
+        texts = batch.column(0)
+        if not pa.types.is_string(texts.type) and not pa.types.is_large_string(texts.type):
+            texts = pa.nulls(len(texts), pa.string())  # no reply was parsed
+        marks = pc.extract_regex(texts, _MARKS_TEXT)
+        strange = pc.and_(pc.is_null(marks), pc.is_valid(texts))
+        if pc.any(strange).as_py():  # another writer's JSON
+            replies = [json.loads(text) if text else {} for text in texts.to_pylist()]
+            for name in _MARKS:
+                found[name] += [bool(reply.get(f"thinking_{name}")) for reply in replies]
+            continue
+        for name in _MARKS:
+            found[name] += pc.fill_null(pc.equal(pc.struct_field(marks, name), "true"), False).to_pylist()
+    return found
+
+
+def _prepare_cells(raw: pd.DataFrame, drawn: pd.DataFrame) -> pd.DataFrame:
     """Known columns in fixed types (text: object with None, numbers: float, flags: bool), plus marks."""
     columns: dict[str, pd.Series[Any]] = {}
     for name in _TEXT:
@@ -126,12 +161,10 @@ def _prepare_cells(raw: pd.DataFrame) -> pd.DataFrame:
     for name in _NUMBERS:
         columns[name] = pd.to_numeric(_column(raw, name), errors="coerce").astype("float64")
     for name in _FLAGS:
-        columns[name] = _column(raw, name).astype(object).map(lambda flag: flag is not None and flag == True)  # noqa: E712
+        columns[name] = _flag(raw, name)
     cells = pd.DataFrame(columns, index=raw.index)
     # Two scenarios may both have an episode "e01"; they are different clusters.
     cells["cluster"] = cells["scenario"].astype(str) + "/" + cells["cluster"].astype(str)
-    for name in _FLAGS:
-        cells[name] = cells[name].astype(bool)
     outcome = cells["score.outcome"]
     failed = (cells["output.finish_reason"] == "error") | cells["output.error"].notna()
     failed = ((outcome == "provider_error") | failed).astype(bool)
@@ -146,8 +179,8 @@ def _prepare_cells(raw: pd.DataFrame) -> pd.DataFrame:
     cells["truncated"] = (outcome == "truncated").astype(bool)
     _mark_decisions(cells)
     _mark_answers(cells)
-    _mark_thinking(cells)
-    mark_thoughts(cells, raw)
+    _mark_thinking(cells, raw)
+    mark_thoughts(cells, drawn)
     return cells.sort_values("cell_id", kind="stable").reset_index(drop=True)
 
 
@@ -180,7 +213,7 @@ def _mark_answers(cells: pd.DataFrame) -> None:
     cells["several"] = cells["score.reason"].fillna("").astype(str).str.startswith("several")
 
 
-def _mark_thinking(cells: pd.DataFrame) -> None:
+def _mark_thinking(cells: pd.DataFrame, raw: pd.DataFrame) -> None:
     """Add what was odd about a reply's thinking (no start, no end; both where it did not think), and the
     restricted count.
 
@@ -188,9 +221,8 @@ def _mark_thinking(cells: pd.DataFrame) -> None:
     `thinking`: tokens cut at τ; a reply cut inside its thinking counts as τ, since its own count is only
     a lower bound. `censored`: whether that was so. Unknown for `choose`, whose thoughts are drawn apart.
     """
-    thought = [json.loads(text) if text else {} for text in cells["parsed"]]
-    for flag in ("start_missing", "end_missing"):
-        cells[flag] = [bool(reply.get(f"thinking_{flag}")) for reply in thought]
+    for name in _MARKS:
+        cells[name] = _flag(raw, name)
     limit, count = cells["decoding.max_new_tokens"], cells["output.usage.reasoning_tokens"]
     count = count.mask(cells["probe"] == "choose")
     cells["tau"] = limit.groupby(cells["probe"], dropna=False).transform("min")
@@ -200,6 +232,11 @@ def _mark_thinking(cells: pd.DataFrame) -> None:
 
 def _column(raw: pd.DataFrame, name: str) -> "pd.Series[Any]":
     return raw[name] if name in raw.columns else pd.Series([None] * len(raw), index=raw.index, dtype=object)
+
+
+def _flag(raw: pd.DataFrame, name: str) -> "pd.Series[Any]":
+    """A column of truth values; unknown is not true."""
+    return (_column(raw, name).astype(object) == True).astype(bool)  # noqa: E712
 
 
 def _prepare_timings(raw: pd.DataFrame) -> pd.DataFrame:
@@ -255,9 +292,19 @@ def placebo_for(arm: Arm, arms: Sequence[Arm]) -> Arm | None:
 
 def common(cells: pd.DataFrame, first: str, second: str, value: str) -> pd.DataFrame:
     """The cells of two arms at the decision points where both have `value` and neither is excluded."""
-    usable = cells[cells["condition"].isin([first, second]) & ~cells["excluded"] & cells[value].notna()]
-    arms_there = usable.groupby(KEYS, dropna=False)["condition"].transform("nunique")
-    return usable[arms_there == (1 if first == second else 2)]
+    usable = cells["condition"].isin([first, second]) & ~cells["excluded"] & cells[value].notna()
+    kept = usable.to_numpy(copy=True)
+    names = cells["condition"].to_numpy()[kept]
+    # Decision points as numbers: which of them an arm has is then a mark in an array, not a group of rows.
+    samples, epochs = (pd.factorize(cells[key].to_numpy()[kept])[0] + 1 for key in KEYS)
+    number = samples * (epochs.max(initial=0) + 1) + epochs
+    both = np.ones(len(number), dtype=bool)
+    for name in (first, second):
+        there = np.zeros(number.max(initial=0) + 1, dtype=bool)
+        there[number[names == name]] = True
+        both &= there[number]
+    kept[kept] = both
+    return cells[kept]
 
 
 def choose_by_cluster(cells: pd.DataFrame) -> pd.DataFrame:
@@ -269,8 +316,8 @@ def choose_by_cluster(cells: pd.DataFrame) -> pd.DataFrame:
     − logit forbidden, `bias` = −(logit due + logit forbidden) ÷ 2 (natural-log odds), `delta_p`.
     """
     names = ["logit_act", "p_act", "p_act_norm"]
-    usable = cells[~cells["excluded"]]
-    means = usable.groupby(["condition", "cluster", "side"])[[f"score.{name}" for name in names]].mean()
+    keys, values = ["condition", "cluster", "side"], [f"score.{name}" for name in names]
+    means = cells.loc[~cells["excluded"], keys + values].groupby(keys)[values].mean()
     wide = means.unstack("side")
     frame = pd.DataFrame(index=wide.index)
     for name in names:
@@ -285,5 +332,5 @@ def choose_by_cluster(cells: pd.DataFrame) -> pd.DataFrame:
 
 def by_cluster(cells: pd.DataFrame, condition: str, value: str) -> "pd.Series[float]":
     """Mean of `value` per cluster over the condition's usable cells, indexed by cluster."""
-    usable = cells[(cells["condition"] == condition) & ~cells["excluded"]]
-    return usable.groupby("cluster")[value].mean().astype("float64").dropna()
+    usable = (cells["condition"] == condition) & ~cells["excluded"]
+    return cells[value][usable].groupby(cells["cluster"][usable]).mean().astype("float64").dropna()

@@ -143,17 +143,18 @@ def points(sweep: Sweep, condition: str, measure: str) -> pd.DataFrame:
     A mean takes the sides with equal weight, so that a lost repeat shifts nothing; a side without a value leaves
     the point unknown (nan).
     """
-    cells = sweep.cells[sweep.cells["condition"] == condition]
-    keys = ["cluster", "x"]
+    keys, column = ["cluster", "x"], MEANS.get(measure, "score.logit_act")
+    mine = sweep.cells["condition"] == condition
+    cells = sweep.cells.loc[mine, [*keys, "side", "excluded", CONTEXT, column]]
     grid = cells.groupby(keys)[CONTEXT].mean().reset_index()
+    sides = cells[~cells["excluded"]].groupby([*keys, "side"])[column].mean().unstack("side")
     if measure in MEANS:
-        usable = cells[~cells["excluded"]]
-        sides = usable.groupby([*keys, "side"])[MEANS[measure]].mean().unstack("side")
         expected = sorted(set(sweep.cells["side"]))
         values = sides.reindex(columns=expected).mean(axis=1, skipna=False)
     elif sweep.probe == "choose":
-        per_x = [choose_by_cluster(group).assign(x=x) for x, group in cells.groupby("x")]
-        values = pd.concat(per_x).set_index(keys)[measure]
+        both = sides.reindex(columns=list(SIDES))
+        due, forbidden = both["due"], both["forbidden"]
+        values = due - forbidden if measure == "sensitivity" else -(due + forbidden) / 2
     else:
         values = pd.Series(dtype="float64")
     if values.empty:

@@ -8,13 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from rich.markup import escape
 from rich.table import Table as RichTable
 
 from harness.analysis.figures import build_figures
 from harness.analysis.frames import RunData, load
+from harness.analysis.html import visible
 from harness.analysis.page.build import write_report
 from harness.analysis.sentences import interval, model_name, pick, sentences
-from harness.analysis.table import UNKNOWN, Table, fixed
+from harness.analysis.table import UNKNOWN, Table, fixed, literal
 from harness.analysis.tables import build_tables, write_tables
 
 Tables = Mapping[str, Table]
@@ -47,9 +49,10 @@ def build(run_dir: Path) -> ReportPaths:
 
 
 def _summary(run: RunData, tables: Tables) -> str:
-    title = f"# {run.manifest.get('experiment', 'run')} on {model_name(run.manifest)}\n"
-    run_id = f"Run `{run.manifest.get('run_id', run.path.name)}`.\n"
-    parts = [title, run_id, *(f"- {sentence}" for sentence in sentences(run, tables)), ""]
+    title = literal(f"{run.manifest.get('experiment', 'run')} on {model_name(run.manifest)}")
+    run_id = " ".join(str(run.manifest.get("run_id", run.path.name)).replace("`", "'").split("\n"))
+    told = [f"- {literal(sentence)}" for sentence in sentences(run, tables)]
+    parts = [f"# {title}\n", f"Run `{run_id}`.\n", *told, ""]
     return "\n".join(parts) + "\n" + "\n".join(table.to_markdown() for table in tables.values())
 
 
@@ -58,14 +61,15 @@ def terminal_table(run_dir: Path) -> RichTable:
     run = load(run_dir)
     tables = build_tables(run)
     title = f"{run.manifest.get('experiment', 'run')} · {model_name(run.manifest)}"
-    shown = RichTable(title=title, caption="in brackets: 95 % intervals, clusters as the unit")
+    caption = "in brackets: 95 % intervals, clusters as the unit"
+    shown = RichTable(title=escape(visible(title)), caption=caption)
     columns = ("condition", "sensitivity (logit)", "− placebo", "verdict", "bias (logit)", "compliance",
                "over-refusal", "bar tokens")  # fmt: skip
     for i, column in enumerate(columns):
         shown.add_column(column, justify="right" if i else "left", no_wrap=i == 0)
     there = set(run.cells["condition"])
     for arm in (arm for arm in run.arms if arm.name in there):
-        shown.add_row(arm.name, *_terminal_cells(tables, arm.name))
+        shown.add_row(escape(visible(arm.name)), *_terminal_cells(tables, arm.name))
     if not there:
         shown.add_row("no cells (n = 0)", *[UNKNOWN] * (len(columns) - 1))
     return shown

@@ -12,6 +12,9 @@ from dataclasses import dataclass
 import pandas as pd
 
 UNKNOWN = "–"
+_BEGINS = re.compile(r"<(?=[A-Za-z/!?])|(?<=\])[(\[:]")
+_ENTITIES = {"<": "&lt;", "(": "&#40;", "[": "&#91;", ":": "&#58;"}
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 P_KEYS = ("p", "p_holm", "p_mcnemar")
 
 
@@ -43,7 +46,7 @@ class Table:
     def to_csv(self) -> str:
         """All columns, fixed decimals; unknown is an empty field."""
         rows = [list(self.columns)]
-        rows += [[self._text(row, key, "") for key in self.columns] for row in self.rows()]
+        rows += [[self._field(row, key) for key in self.columns] for row in self.rows()]
         return "".join(",".join(_csv_field(field) for field in row) + "\n" for row in rows)
 
     def to_markdown(self) -> str:
@@ -53,7 +56,7 @@ class Table:
             parts.append(f"Not measured (n = 0): {self.absent}")
         else:
             parts.append(self.grid or self._grid())
-        parts += list(self.notes)
+        parts += [literal(note) for note in self.notes]
         return "\n\n".join(parts) + "\n"
 
     def rows(self) -> list[dict[str, object]]:
@@ -82,6 +85,11 @@ class Table:
             return p_value(row.get(column.keys[0])).removeprefix("= ")
         texts = [self._text(row, key, UNKNOWN) for key in column.keys]
         return with_interval(texts)
+
+    def _field(self, row: Mapping[str, object], key: str) -> str:
+        """A field of the CSV. A text that a spreadsheet would take for a formula gets an apostrophe before it."""
+        text = self._text(row, key, "")
+        return "'" + text if self.columns[key] is None and text.startswith(_FORMULA) else text
 
     def _text(self, row: Mapping[str, object], key: str, unknown: str) -> str:
         return fixed(row.get(key), self.columns[key], unknown)
@@ -123,15 +131,29 @@ def with_interval(texts: list[str]) -> str:
 
 
 def markdown_grid(headers: list[str], body: list[list[str]]) -> str:
-    """A Markdown table; pipes inside cells are escaped."""
+    """A Markdown table; pipes inside cells are escaped, as is what would begin an element or a link."""
     lines = [headers, ["---"] * len(headers), *body]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+    return "\n".join(
+        "| " + " | ".join(literal(cell).replace("|", "\\|") for cell in line) + " |" for line in lines
+    )
+
+
+def literal(text: str) -> str:
+    """Markdown that begins no element, no link and no line of its own: names come from a configuration or from a run that
+    somebody else made."""
+    return _BEGINS.sub(lambda found: _ENTITIES[found.group()], " ".join(text.split("\n")))
+
+
+def _plain(cell: str) -> str:
+    for sign, entity in _ENTITIES.items():
+        cell = cell.replace(entity, sign)
+    return cell.replace("\\|", "|")
 
 
 def grid_texts(grid: str) -> tuple[list[str], list[list[str]]]:
     """Headers and body of a grid that `markdown_grid` made."""
     lines = [re.split(r"(?<!\\) \| ", line[2:-2]) for line in grid.split("\n")]
-    headers, _, *body = [[cell.replace("\\|", "|") for cell in line] for line in lines]
+    headers, _, *body = [[_plain(cell) for cell in line] for line in lines]
     return headers, body
 
 
