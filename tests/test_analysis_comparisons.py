@@ -5,7 +5,18 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from analysis_data import ARMS, BAR, CONTROL, PLACEBO, acted, arm_fields, failed, matched, tables_of
+from analysis_data import (
+    ARMS,
+    BAR,
+    CONTROL,
+    PLACEBO,
+    acted,
+    arm_fields,
+    failed,
+    matched,
+    tables_of,
+    write_run,
+)
 
 CLUSTERS = 10
 
@@ -89,3 +100,22 @@ def test_a_run_that_was_looked_at_all_along_gets_anytime_valid_numbers_and_no_ot
     others = looked["comparisons"].data
     others = others[others["label"] != "confirmatory"]
     assert set(others["verdict"]) == {"inconclusive"} and others["more_clusters"].isna().all()
+
+
+def test_a_run_that_ended_by_its_rule_says_so_and_is_no_unfinished_one(tmp_path: Path) -> None:
+    from harness.analysis.frames import load
+    from harness.analysis.publication.kit import read
+    from harness.analysis.publication.methods import methods
+    from harness.analysis.sentences import sentences
+    from harness.analysis.tables import build_tables
+    from harness.analysis.threats import audit
+
+    stopped = {"reason": "sequential", "said": "settled", "done": 60, "cells": 600}
+    facts = {"sequential": {"least": 8}, "stopped": stopped, "cells": 600}
+    run = load(write_run(tmp_path, chosen_cells(bar=3.0), manifest=facts))
+    tables = build_tables(run)
+    assert "ended early, by its rule: 60 of 600 cells" in sentences(run, tables)[-1]
+    assert "Ended early by its rule" in [threat.title for threat in audit(run, tables).threats]
+    (published,) = read([tmp_path], incomplete=False)
+    text = " ".join(paragraph for _, paragraph in methods(published))
+    assert "anytime-valid" in text and "howard2021" in text

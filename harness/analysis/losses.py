@@ -27,6 +27,13 @@ def incomplete(run: RunData, tables: Tables) -> list[Threat]:
     if there >= number(planned) if is_known(planned) else not stopped:
         return []
     reason = stopped.get("reason") if isinstance(stopped, Mapping) else stopped
+    if reason == "sequential":  # by a rule stated before, with numbers that hold whenever one looks
+        text = f"{there} of {fixed(planned, 0)} planned cells: the run ended when its main comparisons were settled."
+        return [
+            Threat(
+                "Ended early by its rule", text + " What is not confirmatory has no verdict in such a run."
+            )
+        ]
     text = f"{there} of {fixed(planned, 0)} planned cells are there"
     text += f"; the run was stopped: {reason}." if reason else "; give the run's command again to finish it."
     return [Threat("Incomplete run", text, grave=True)]

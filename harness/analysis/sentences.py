@@ -45,8 +45,10 @@ def _lost(run: RunData) -> list[str]:
     found = []
     planned, stopped = run.manifest.get("cells"), run.manifest.get("stopped")
     if isinstance(planned, int) and planned > len(run.cells):
-        why = f" (stopped: {stopped['said']})" if isinstance(stopped, Mapping) and "said" in stopped else ""
-        found.append(f"The run is not finished: {len(run.cells)} of {planned} cells{why}.")
+        known_stop = stopped if isinstance(stopped, Mapping) and "said" in stopped else {}
+        why = f" ({known_stop['said']})" if known_stop else ""
+        ended = "ended early, by its rule" if known_stop.get("reason") == "sequential" else "is not finished"
+        found.append(f"The run {ended}: {len(run.cells)} of {planned} cells{why}.")
     lost = int(run.cells["excluded"].sum()) if len(run.cells) else 0
     if lost:
         found.append(

@@ -54,8 +54,15 @@ class Facts:
 
     @property
     def complete(self) -> bool:
-        """Whether every planned cell is there."""
-        return self.expected is not None and len(self.run.cells) >= self.expected
+        """Whether every planned cell is there, or the run ended early by a rule stated before."""
+        stopped = self.run.manifest.get("stopped") or {}
+        whole = self.expected is not None and len(self.run.cells) >= self.expected
+        return whole or (isinstance(stopped, Mapping) and stopped.get("reason") == "sequential")
+
+    @property
+    def sequential(self) -> bool:
+        """Whether the run was looked at after every cluster."""
+        return bool(self.run.manifest.get("sequential"))
 
     def warning(self) -> str:
         """The sentence that every caption of an unfinished run begins with; empty for a finished one."""

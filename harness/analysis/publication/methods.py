@@ -275,6 +275,12 @@ def _comparisons(facts: Facts, table: Table) -> list[str]:
             f"({family} comparison{'s' if family > 1 else ''}), corrected after Holm [@holm1979]; all else is exploratory "
             "and not corrected."
         )
+    if facts.sequential:
+        said.append(
+            "The run was looked at after every cluster and ended when every confirmatory comparison was settled: its p and "
+            "interval are anytime-valid, from a normal mixture of martingales for symmetric differences [@delapena1999; "
+            "@howard2021], Bonferroni in place of Holm; other comparisons have no verdict."
+        )
     if (data["unit"] == "share").any():
         said.append(
             "Differences of shares have Newcombe's intervals for paired proportions, on the effective number of "

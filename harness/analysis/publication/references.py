@@ -60,6 +60,14 @@ REFERENCES: Mapping[str, Reference] = {
         "Mann and Whitney 1947", "Mann, Henry B. and Whitney, Donald R.",
         "On a test of whether one of two random variables is stochastically larger than the other",
         "The Annals of Mathematical Statistics", 1947, "18(1):50--60", "10.1214/aoms/1177730491"),
+    "delapena1999": _article(
+        "de la Peña 1999", "de la Pe{\\~n}a, Victor H.",
+        "A general class of exponential inequalities for martingales and ratios", "The Annals of Probability", 1999,
+        "27(1):537--564", "10.1214/aop/1022677271"),
+    "howard2021": _article(
+        "Howard et al. 2021", "Howard, Steven R. and Ramdas, Aaditya and McAuliffe, Jon and Sekhon, Jasjeet",
+        "Time-uniform, nonparametric, nonasymptotic confidence sequences", "The Annals of Statistics", 2021,
+        "49(2):1055--1080", "10.1214/20-AOS1991"),
     "mcnemar1947": _article(
         "McNemar 1947", "McNemar, Quinn",
         "Note on the sampling error of the difference between correlated proportions or percentages", "Psychometrika",
