@@ -97,7 +97,8 @@ bench: .venv/.made .venv-vllm/.made
 	    echo "== $$script"
 	    case "$$script" in
 	        benchmarks/vllm_*) $(VLLM_BIN)/python "$$script" || failed+=("$$script") ;;
-	        *) $(BIN)/python "$$script" $(ARGS) || failed+=("$$script") ;;
+	        benchmarks/prefix_fork.py) $(BIN)/python "$$script" $(ARGS) || failed+=("$$script") ;;
+	        *) $(BIN)/python "$$script" || failed+=("$$script") ;;
 	    esac
 	done
 	if [ "$${#failed[@]}" -gt 0 ]; then echo "failed: $${failed[*]}" >&2; exit 1; fi

@@ -38,7 +38,7 @@ def seconds_of(text: object) -> float:
 def duration(seconds: float) -> str:
     """Seconds as people say them: `2.5 s`, `45 s`, `12 min`, `1 h 30 min`."""
     if seconds < 9.95:
-        return f"{seconds:.1f} s".replace(".0 s", " s")
+        return f"{seconds:.{1 if seconds >= 1 else 2}f} s".replace(".00 s", " s").replace(".0 s", " s")
     if seconds < 119.5:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)

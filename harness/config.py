@@ -191,11 +191,11 @@ class LatencyConfig(FrozenConfig):
 class MarginConfig(FrozenConfig):
     """Differences too small to matter, stated before the run: what lies within is called equivalent."""
 
-    logit: float = Field(default=0.5, gt=0)
+    logit: float = Field(default=0.5, gt=0, strict=True, allow_inf_nan=False)
     """Sensitivity and bias, in log-odds; over a series also the change from its one end to the other."""
-    share: float = Field(default=0.1, gt=0, lt=1)
+    share: float = Field(default=0.1, gt=0, lt=1, strict=True)
     """Rates and probabilities: 0.1 is ten points."""
-    ratio: float = Field(default=1.25, gt=1)
+    ratio: float = Field(default=1.25, gt=1, strict=True, allow_inf_nan=False)
     """Tokens and seconds: from 1 ÷ ratio to ratio."""
 
 
@@ -315,6 +315,13 @@ def _check_combinations(config: RunConfig) -> None:
             f"max_spend={config.max_spend:g}: what {config.model.name} costs is not known; set model.price.currency with "
             "model.price.input_per_million and output_per_million, or with model.price.per_hour; or use max_time"
         )
+    if config.sequential is not None:
+        choose = config.probe.get("choose")
+        if config.measure != "throughput" or choose is None or "matched" not in choose.series:
+            raise ConfigError(
+                "sequential: the rule looks at the matched pairs of probe `choose`, which this run lacks; add "
+                "probe=[choose], or remove sequential"
+            )
     greedy = config.model.decoding.source == "stated" and config.model.decoding.temperature == 0
     if config.epochs > 1 and greedy:
         raise ConfigError(

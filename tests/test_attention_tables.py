@@ -88,7 +88,7 @@ def test_the_share_of_a_region_is_the_mean_over_heads_then_sides_then_clusters(
         if cell.cell.condition == "agent_status":
             by_cluster.setdefault(cell.cell.cluster, []).append(share_by_hand(cell, 0, "bar"))
     row = only(regions(data).data, condition="agent_status", row="decision", group="bar")
-    expected = st.t_interval([np.mean(sides) for sides in by_cluster.values()])
+    expected = st.share_interval([np.mean(sides) for sides in by_cluster.values()])
     assert row["share"] == pytest.approx(expected.value)
     assert (row["share_low"], row["share_high"]) == pytest.approx((expected.low, expected.high))
     assert row["clusters"] == 10 and row["tokens"] == 40

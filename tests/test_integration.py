@@ -23,6 +23,9 @@ def test_a_run_leaves_records_tables_and_figures(real_run: Path) -> None:
         "samples.jsonl",
         "samples.parquet",
         "timings.parquet",
+        "tokens.parquet",
+        "report.html",
+        "report.md",
         "tables",
         "figures",
     }

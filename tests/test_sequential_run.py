@@ -68,12 +68,17 @@ def test_what_stays_open_runs_to_its_planned_end(tmp_path: Path) -> None:
 
 def test_a_run_without_a_confirmatory_family_has_nothing_to_stop_by(tmp_path: Path) -> None:
     config = resolve(plain(sequential={}))
-    with RunLog.open(tmp_path, {}, {"k": 1}) as log:
-        with pytest.raises(ConfigError, match="no bar has a placebo"):
-            start_watch(config, [{"name": "control"}], log)
-        only_act = resolve(plain(sequential={}, probe={"act": plain()["probe"]["act"]}))
-        with pytest.raises(ConfigError, match="probe `choose`, which this run lacks"):
-            start_watch(only_act, [], log)
+    with RunLog.open(tmp_path, {}, {"k": 1}) as log, pytest.raises(ConfigError, match="no bar has a placebo"):
+        start_watch(config, [{"name": "control"}], log)
+    with pytest.raises(ConfigError, match="probe `choose`, which this run lacks"):
+        resolve(plain(sequential={}, probe={"act": plain()["probe"]["act"]}))
+
+
+def test_a_resumed_run_keeps_the_margin_that_it_was_begun_with(tmp_path: Path) -> None:
+    arms = [{"name": "agent_status"}, {"name": "placebo", "placebo_of": "agent_status"}]
+    config = resolve(plain(sequential={}, margins={"logit": 2.0}))
+    with RunLog.open(tmp_path, {"margins": {"logit": 0.5, "share": 0.1, "ratio": 1.25}}, {"k": 1}) as log:
+        assert start_watch(config, arms, log).margin == 0.5
 
 
 def test_stopping_early_makes_another_run_and_margins_do_not() -> None:

@@ -9,6 +9,7 @@ from statsmodels.stats.weightstats import DescrStatsW
 from harness.analysis import power
 from harness.analysis import statistics as st
 from harness.analysis.verdicts import LEVEL, MIN_CLUSTERS, Evidence, Margins, decide, margins_of
+from harness.errors import ReportError
 
 MARGINS = Margins()
 
@@ -143,4 +144,7 @@ def test_clusters_drawn_for_planning_have_the_stated_rate_and_likeness() -> None
 
 def test_margins_are_those_of_the_manifest_and_the_defaults_for_an_older_run() -> None:
     assert margins_of({}) == Margins()
+    for broken in ({"logit": 0}, {"logit": True}, {"ratio": 1.0}, {"foo": 1}, {"share": "much"}):
+        with pytest.raises(ReportError, match=r"manifest\.json: margins: expected"):
+            margins_of({"margins": broken})
     assert margins_of({"margins": {"logit": 0.3, "share": 0.05, "ratio": 1.1}}) == Margins(0.3, 0.05, 1.1)

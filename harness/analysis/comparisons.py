@@ -68,7 +68,7 @@ def comparisons(run: RunData) -> Table:
             "difference found in 80 % of cases at α = .05 before Holm (paired t, observed spread). Brackets: 95 % "
             "intervals, Student's t; of shares Wilson's of both arms put together (Newcombe). Where p and interval "
             "disagree, p decides; inconclusive is not `no effect`. `lost`: cells of the two conditions that failed for "
-            "good, and the range of the difference had they come out at either extreme."
+            "good, and the range of the difference had they come out at either extreme (ratios have none)."
         ),
         columns=COLUMNS,
         shown=(
@@ -195,7 +195,7 @@ def _judged(row: Row, margins: Margins) -> Row:
     found = evidence(row)
     verdict = decide(found, margins)
     low, high = margins.bounds(found.unit)
-    more = None if row.get("fixed") else verdict.more_clusters
+    more = None if row.get("looked") else verdict.more_clusters  # the counts are those of a fixed number
     return {"verdict": verdict.word, "more_clusters": more, "margin_low": low, "margin_high": high}
 
 
@@ -205,7 +205,7 @@ def _looked(rows: list[Row], cells: pd.DataFrame, margins: Margins) -> None:
     family = [row for row in rows if row["label"] == "confirmatory"]
     for row in rows:
         row["note"] = "looked at after every cluster: p holds for a fixed number only, no verdict"
-        row["fixed"] = True
+        row |= {"fixed": True, "looked": True}
     for row in family:
         d = choose_differences(cells, str(row["condition"]), str(row["against"]), "sensitivity")
         now = look(d, margins.logit, len(family))

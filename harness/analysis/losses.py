@@ -61,6 +61,19 @@ def lost(run: RunData, tables: Tables) -> list[Threat]:
     return [Threat("Lost cells", text, grave=bool(share.max() - share.min() > 0.05 or share.max() > 0.1))]
 
 
+def _could_turn(row: Mapping[str, object], verdict: str) -> bool:
+    """Whether the verdict falls at the worst case of the lost cells: its interval, moved there, would hold no difference,
+    or for `equivalent` would leave the margin."""
+    low, high = number(row["worst_low"]), number(row["worst_high"])
+    if verdict == "equivalent" and is_known(row.get("equivalence_low")):
+        half = (number(row["equivalence_high"]) - number(row["equivalence_low"])) / 2
+        return low - half < number(row["margin_low"]) or high + half > number(row["margin_high"])
+    if verdict not in ("better", "worse", "more cautious", "less cautious") or not is_known(row.get("low")):
+        return False
+    half, none = (number(row["high"]) - number(row["low"])) / 2, 1.0 if row["unit"] == "ratio" else 0.0
+    return low - half <= none if number(row["estimate"]) > none else high + half >= none
+
+
 def flips(run: RunData, tables: Tables) -> list[Threat]:
     """Verdicts that would not stand if the lost cells had come out at their worst."""
     parts = []
@@ -69,14 +82,7 @@ def flips(run: RunData, tables: Tables) -> list[Threat]:
         low, high, verdict = row.get("worst_low"), row.get("worst_high"), str(row.get("verdict"))
         if not is_known(low) or not is_known(high):
             continue
-        none = 1.0 if row["unit"] == "ratio" else 0.0
-        crosses = number(low) <= none <= number(high)
-        beyond = is_known(row.get("margin_low")) and (
-            number(low) < number(row["margin_low"]) or number(high) > number(row["margin_high"])
-        )
-        if (verdict in ("better", "worse", "more cautious", "less cautious") and crosses) or (
-            verdict == "equivalent" and beyond
-        ):
+        if _could_turn(row, verdict):
             grave = grave or row["label"] == "confirmatory"
             parts.append(
                 f"{row['measure']} of {pair_name(row)}: {fixed(low, 2)} to {fixed(high, 2)}, not {verdict}"

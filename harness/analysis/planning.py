@@ -72,13 +72,21 @@ def read_pilot(folder: Path, manifest: Mapping[str, Any]) -> Pilot:
             f"{folder}: no finished session is in its manifest; name a run that has computed cells"
         )
     sessions = manifest.get("sessions") or []
-    starts = [_seconds(each) - float(each["seconds"]) for each in sessions]
+    try:
+        starts = [_seconds(each) - float(each["seconds"]) for each in sessions]
+        prompt, computed, new, seconds = (
+            float(found[key]) for key in ("prompt_tokens", "computed_tokens", "new_tokens", "seconds")
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise ReportError(
+            f"{folder}/manifest.json: its sessions or throughput are not whole ({error}); restore it, or name another run"
+        ) from error
     return Pilot(
         path=folder,
         manifest=manifest,
-        prompt=float(found["prompt_tokens"]),
-        work=Work(float(found["computed_tokens"]), float(found["new_tokens"])),
-        seconds=float(found["seconds"]),
+        prompt=prompt,
+        work=Work(computed, new),
+        seconds=seconds,
         start=max([0.0, *starts]),
         run=load(folder) if (folder / "samples.parquet").is_file() else None,
     )

@@ -92,7 +92,8 @@ def _effect(row: Row, bias: Row) -> str:
     confirmatory = row["label"] == "confirmatory"
     where = f"{row['condition']} against {row['against']} ({row['placement']})"
     change = f"sensitivity changes by {interval(row, 'estimate', 2, ('low', 'high'))} logits"
-    label = " after Holm" if confirmatory else ", exploratory, uncorrected"
+    corrected = ", anytime-valid" if str(row["note"]).startswith("anytime") else " after Holm"
+    label = corrected if confirmatory else ", exploratory, uncorrected"
     test = f"p {p_value(known(row, 'p_holm' if confirmatory else 'p'))}{label}, {row['clusters']} episodes"
     what = "What its content does" if row["kind"] == "bar - placebo" else "In all"
     return f"{what}, {where}: {change} ({test}): {_verdict(row)}{_caution(bias)}."
@@ -117,6 +118,8 @@ def _verdict(row: Row) -> str:
 
 def _guard(row: Row) -> str:
     """Why there is no verdict however small p is."""
+    if str(row["note"]).startswith("looked at"):
+        return ", no verdict in a run that was looked at after every episode"
     few = (known(row, "clusters") or 0) < MIN_CLUSTERS
     return f", no verdict below {MIN_CLUSTERS} episodes" if few else ""
 
@@ -141,7 +144,12 @@ def in_short(run: RunData, tables: Tables) -> str:
         return ""
     answers = [f"{row['condition']}: {_plainly({str(k): v for k, v in row.items()})}" for row in rows]
     question = "Does what the bar says help the model to act when it may and to hold back when it may not"
-    return f"{question}, compared with a neutral text in the same place? {'; '.join(answers)}."
+    how = (
+        " (in 4 of 5 such runs, if the difference is as seen here)"
+        if "more episodes would" in "".join(answers)
+        else ""
+    )
+    return f"{question}, compared with a neutral text in the same place? {'; '.join(answers)}{how}."
 
 
 def _plainly(row: Row) -> str:

@@ -13,6 +13,7 @@ import pandas as pd
 
 UNKNOWN = "–"
 _BEGINS = re.compile(r"<(?=[A-Za-z/!?])|(?<=\])[(\[:]")
+_CODE = re.compile(r"`[^`\n]+`")
 _ENTITIES = {"<": "&lt;", "(": "&#40;", "[": "&#91;", ":": "&#58;"}
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 P_KEYS = ("p", "p_holm", "p_mcnemar")
@@ -131,11 +132,16 @@ def with_interval(texts: list[str]) -> str:
 
 
 def markdown_grid(headers: list[str], body: list[list[str]]) -> str:
-    """A Markdown table; pipes inside cells are escaped, as is what would begin an element or a link."""
+    """A Markdown table; pipes inside cells are escaped, as is what would begin an element or a link (in a cell that is
+    all code nothing does)."""
     lines = [headers, ["---"] * len(headers), *body]
     return "\n".join(
-        "| " + " | ".join(literal(cell).replace("|", "\\|") for cell in line) + " |" for line in lines
+        "| " + " | ".join(_cell(cell).replace("|", "\\|") for cell in line) + " |" for line in lines
     )
+
+
+def _cell(text: str) -> str:
+    return text if _CODE.fullmatch(text) else literal(text)
 
 
 def literal(text: str) -> str:

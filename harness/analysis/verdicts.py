@@ -15,6 +15,7 @@ from typing import Any, Literal
 from harness.analysis import power
 from harness.analysis import statistics as st
 from harness.analysis.pairs import few_note
+from harness.errors import ReportError
 
 Word = Literal["better", "worse", "equivalent", "inconclusive", "more cautious", "less cautious"]
 Unit = Literal["logit", "probability", "share", "ratio"]
@@ -59,11 +60,25 @@ class Margins:
 def margins_of(manifest: Mapping[str, Any]) -> Margins:
     """The margins that the run's manifest states; the defaults for a run from before they were stated."""
     found = manifest.get("margins")
-    return (
-        Margins(**{key: float(value) for key, value in found.items()})
-        if isinstance(found, Mapping)
-        else Margins()
-    )
+    if not isinstance(found, Mapping):
+        return Margins()
+    if (
+        not all(key in _KEYS and _positive(value) for key, value in found.items())
+        or found.get("ratio", 2) <= 1
+    ):
+        raise ReportError(
+            f"manifest.json: margins: expected {', '.join(_KEYS)} as numbers above 0 (ratio above 1), got {dict(found)}; "
+            "restore the manifest"
+        )
+    return Margins(**{str(key): float(value) for key, value in found.items()})
+
+
+_KEYS = ("logit", "share", "ratio")
+
+
+def _positive(value: object) -> bool:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and 0 < float(value) < math.inf  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)

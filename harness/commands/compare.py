@@ -28,6 +28,10 @@ def main(parsed: argparse.Namespace) -> int:
     folder = Path(parsed.out) if parsed.out else RESULTS / across.folder_name(entries, named)
     across.write(comparison, folder)
     console.out.print(terminal_table(comparison))
+    if not (parsed.small or parsed.large) and len(entries) > 1:
+        console.note(
+            f"taken as the smaller model, by the order given: {entries[0].name} (--small, --large say otherwise)"
+        )
     for sentence in comparison.headline:
         console.out.print(sentence, markup=False)
     console.out.print(str(folder), markup=False)

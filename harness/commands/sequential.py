@@ -14,7 +14,7 @@ from harness.analysis.sequential import look
 from harness.budget import Stop
 from harness.config import RunConfig
 from harness.errors import ConfigError
-from harness.runlog import RunLog, read_records
+from harness.runlog import RunLog, read_manifest, read_records
 from harness.types import EvalRecord, Request
 
 Key = tuple[str, str, str]
@@ -79,14 +79,8 @@ class SequentialWatch:
 
 def start_watch(config: RunConfig, conditions: Sequence[Mapping[str, Any]], log: RunLog) -> SequentialWatch:
     """A watch over the run's confirmatory family that knows what earlier sessions finished. Raises ConfigError where
-    there is no such family or nothing that it could be measured by."""
+    there is no such family."""
     assert config.sequential is not None
-    choose = config.probe.get("choose")
-    if config.measure != "throughput" or choose is None or "matched" not in choose.series:
-        raise ConfigError(
-            "sequential: the rule looks at the matched pairs of probe `choose`, which this run lacks; add "
-            "probe=[choose], or remove sequential"
-        )
     pairs = [
         (str(entry["placebo_of"]), str(entry["name"])) for entry in conditions if entry.get("placebo_of")
     ]
@@ -94,7 +88,9 @@ def start_watch(config: RunConfig, conditions: Sequence[Mapping[str, Any]], log:
         raise ConfigError(
             "sequential: no bar has a placebo in this run; add one to condition, or remove sequential"
         )
-    watch = SequentialWatch(pairs, config.margins.logit, config.sequential.least)
+    # The margin that the run was begun with: another one, chosen after seeing data, would void the guarantee.
+    stated = read_manifest(log.run_dir).get("margins") or config.margins.model_dump()
+    watch = SequentialWatch(pairs, float(stated["logit"]), config.sequential.least)
     if log.finished:
         for record in read_records(log.run_dir):
             watch.add(record)

@@ -141,7 +141,7 @@ def _sentence(row: Row, words: str, unit: str) -> str:
     verdict = _WORDS.get(str(row["verdict"]), "undecided")
     more = fixed(row["more_clusters"], 0)
     if verdict == "undecided" and more != UNKNOWN:
-        verdict = f"undecided, {more} more episodes would settle it"
+        verdict = f"undecided, about {more} more episodes would settle it"
     return f"{words} differs by {change} ({row['points']}, {n} episodes, p {p_value(row['p'])}): {verdict}"
 
 
@@ -175,8 +175,12 @@ def folder_name(entries: Sequence[Entry], options: Sequence[str] = ()) -> str:
 def write(comparison: Comparison, folder: Path) -> list[Path]:
     """Write NAME.csv and NAME.md per table, tables.md and figures/; returns the paths in order.
 
-    Raises ReportError when the folder cannot be written.
+    Raises ReportError when the folder is a run's, or cannot be written.
     """
+    if (folder / "manifest.json").exists():
+        raise ReportError(
+            f"{folder}: a run lies there, and a comparison is not written into one; name another --out"
+        )
     texts = {f"{table.name}.{suffix}": text for table in comparison.tables.values()
              for suffix, text in (("csv", table.to_csv()), ("md", table.to_markdown()))}  # fmt: skip
     texts["tables.md"] = _summary(comparison)

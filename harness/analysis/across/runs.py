@@ -43,7 +43,7 @@ def load_all(paths: Sequence[Path], different_scenarios: bool = False) -> tuple[
     """Read the run folders and join them into one entry per model, in the order given.
 
     Raises ReportError: a folder is no finished run, a run is named twice, or the runs replay different scenarios
-    (unless `different_scenarios`).
+    (unless `different_scenarios`), or one was looked at after every cluster.
     """
     if not paths:
         raise ReportError("compare: no run given; name the folders of at least one finished run")
@@ -54,6 +54,12 @@ def load_all(paths: Sequence[Path], different_scenarios: bool = False) -> tuple[
             raise ReportError(
                 f"{run.path}: the same run as {twin.path} (run_id {run_id(run)}); name each run once"
             )
+    looked = next((run for run in runs if run.manifest.get("sequential")), None)
+    if looked is not None:
+        raise ReportError(
+            f"{looked.path}: the run was looked at after every cluster (sequential), so that a p for a fixed number of "
+            "clusters does not hold for it; compare runs without sequential, or read its own report"
+        )
     if not different_scenarios:
         _check_scenarios(runs)
     return _named(_joined(runs))

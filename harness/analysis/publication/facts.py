@@ -55,9 +55,14 @@ class Facts:
     @property
     def complete(self) -> bool:
         """Whether every planned cell is there, or the run ended early by a rule stated before."""
-        stopped = self.run.manifest.get("stopped") or {}
         whole = self.expected is not None and len(self.run.cells) >= self.expected
-        return whole or (isinstance(stopped, Mapping) and stopped.get("reason") == "sequential")
+        return whole or self.stopped_early
+
+    @property
+    def stopped_early(self) -> bool:
+        """Whether the run ended because enough was known."""
+        stopped = self.run.manifest.get("stopped")
+        return isinstance(stopped, Mapping) and stopped.get("reason") == "sequential"
 
     @property
     def sequential(self) -> bool:

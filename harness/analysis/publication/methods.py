@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harness.analysis import statistics as st
+from harness.analysis.costs import LATENCIES
 from harness.analysis.decisions import MATCHED
 from harness.analysis.frames import Arm, placebo_for
 from harness.analysis.publication.captions import margin_words
@@ -21,6 +22,7 @@ from harness.analysis.publication.facts import (
     value_at,
 )
 from harness.analysis.publication.prose import name, names
+from harness.analysis.ratios import TOKENS
 from harness.analysis.table import Table, fixed
 from harness.analysis.verdicts import MIN_CLUSTERS
 
@@ -74,7 +76,8 @@ def _material(facts: Facts) -> str:
 
 
 def _conditions(facts: Facts) -> str:
-    arms = facts.run.arms
+    there = set(facts.run.cells["condition"])
+    arms = [arm for arm in facts.run.arms if arm.name in there]
     if not arms:
         return ""
     sizes = _bar_tokens(facts.tables["tokens"])
@@ -269,28 +272,35 @@ def _comparisons(facts: Facts, table: Table) -> list[str]:
         f"clusters [@fisher1935], {how}."
     ]
     family = int((data["label"] == "confirmatory").sum())
-    if family:
+    if family and facts.sequential:
+        stopped = (
+            "and ended when every confirmatory comparison was settled"
+            if facts.stopped_early
+            else "to its planned end"
+        )
+        said.append(
+            f"The run was looked at after every cluster {stopped}. The confirmatory family, fixed in advance, is "
+            f"sensitivity, bar minus placebo of the same placement (comparisons: {family}): its p and interval are "
+            "anytime-valid, from a normal mixture of martingales for symmetric differences [@delapena1999; @howard2021], "
+            "with Bonferroni's correction; other comparisons have no verdict."
+        )
+    elif family:
         said.append(
             f"The confirmatory family, fixed in advance, is sensitivity, bar minus placebo of the same placement "
             f"({family} comparison{'s' if family > 1 else ''}), corrected after Holm [@holm1979]; all else is exploratory "
             "and not corrected."
-        )
-    if facts.sequential:
-        said.append(
-            "The run was looked at after every cluster and ended when every confirmatory comparison was settled: its p and "
-            "interval are anytime-valid, from a normal mixture of martingales for symmetric differences [@delapena1999; "
-            "@howard2021], Bonferroni in place of Holm; other comparisons have no verdict."
         )
     if (data["unit"] == "share").any():
         said.append(
             "Differences of shares have Newcombe's intervals for paired proportions, on the effective number of "
             "observations [@newcombe1998; @zou2008]."
         )
-    if (data["unit"] == "ratio").any():
+    if data["measure"].isin(list(TOKENS)).any():
         said.append(
-            "Tokens are compared as ratios of means with t intervals by linearisation [@cochran1977], seconds as geometric "
-            "means of paired ratios with t intervals on the log."
+            "Tokens are compared as ratios of means with t intervals by linearisation [@cochran1977]."
         )
+    if data["measure"].isin(LATENCIES).any():
+        said.append("Seconds are compared as geometric means of paired ratios with t intervals on the log.")
     if _any(table, "p_mcnemar"):
         said.append("Where a cluster holds one pair, the exact McNemar test stands beside [@mcnemar1947].")
     said.append(
