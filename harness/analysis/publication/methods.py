@@ -242,7 +242,8 @@ def _statistics(facts: Facts) -> str:
     if _any(chosen, "p_due") or _any(tables["rates"], "rate") or _any(tables["ask"], "rate"):
         said.append(
             "Rates and probabilities have 95 % Wilson intervals [@wilson1927] on the effective number of observations, "
-            "corrected for few clusters [@korn1998]; replies that were cut off count as failures."
+            "corrected for few clusters [@korn1998] with degrees of freedom of at most twice the clusters that hold the "
+            "rarer outcome plus one; replies that were cut off count as failures."
         )
     if _any(tables["detection"], "d_prime"):
         said.append("d′ and criterion are pooled over clusters with the log-linear correction [@hautus1995].")
