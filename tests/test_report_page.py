@@ -280,15 +280,17 @@ def test_a_cell_shows_its_arms_side_by_side_and_what_differs(
         assert raw.split()[-1] in mine.inner_text()
     shared = shown.page.locator("details.shared")
     shared.locator("summary").click()
+    shared.locator(".words").first.wait_for()
     told = "".join(shared.locator(".words").all_text_contents())
     mine.locator("details.whole summary").click()
+    mine.locator("details.whole .words").first.wait_for()  # drawn when it is opened
     whole = "".join(mine.locator("details.whole .words").all_text_contents())
     assert whole == html.visible("".join(carried["texts"][n] for _, n in cell["prompt"]))
     differing = "".join(mine.locator(".differs .words").all_text_contents())
     assert sorted(told + differing) == sorted(whole), "common and differing parts are the whole prompt"
     assert mine.locator("details.whole mark").inner_text().split() == bar.split()
     shown.page.locator(".toggles button", has_text="placebo").first.click()
-    assert arms.count() == 2
+    shown.page.wait_for_function("document.querySelectorAll('#detail .arm').length === 2")
 
 
 @needs_browser

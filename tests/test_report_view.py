@@ -177,6 +177,8 @@ def test_the_verb_prints_its_address_and_ends_with_ctrl_c(folder: Path) -> None:
     running = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
+        # A shell's background job ignores Ctrl-C, and what it starts would do so, too.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     try:
         assert running.stdout is not None
