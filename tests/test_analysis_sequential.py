@@ -11,6 +11,11 @@ MOST = 120
 MARGIN = 0.5
 
 
+def first_settled(d: np.ndarray, margin: float, tests: int = 1, least: int = 8) -> int | None:
+    """Number of clusters, taken in order and from `least` on, at which the comparison is settled; None: never."""
+    return next((n for n in range(least, d.size + 1) if sq.look(d[:n], margin, tests).settled), None)
+
+
 def alarms(draws: np.ndarray, rho: float) -> float:
     """Share of runs (rows) in which the running evidence ever rejects 0 at .05."""
     s, v = draws.cumsum(axis=1), 1 + rho**2 * (draws**2).cumsum(axis=1)
@@ -53,9 +58,9 @@ def test_the_interval_covers_at_every_number_of_clusters_at_once() -> None:
 
 def test_a_real_effect_stops_the_run_early_and_a_void_one_is_shown_to_be_small() -> None:
     rng = np.random.default_rng(6)
-    real = [sq.first_settled(d, MARGIN) for d in rng.normal(1.2, 1.0, (60, MOST))]
+    real = [first_settled(d, MARGIN) for d in rng.normal(1.2, 1.0, (60, MOST))]
     assert all(n is not None for n in real) and float(np.median(real)) < 25  # type: ignore[arg-type]
-    void = [sq.first_settled(d, MARGIN) for d in rng.normal(0.0, 0.8, (60, MOST))]
+    void = [first_settled(d, MARGIN) for d in rng.normal(0.0, 0.8, (60, MOST))]
     assert sum(n is not None for n in void) > 54
 
 
@@ -85,4 +90,4 @@ def test_nothing_can_be_said_of_no_cluster_and_one_settles_nothing() -> None:
 
 def test_more_comparisons_ask_for_more_evidence() -> None:
     d = np.random.default_rng(8).normal(1.0, 1.0, MOST)
-    assert sq.first_settled(d, MARGIN, tests=4) > sq.first_settled(d, MARGIN, tests=1)  # type: ignore[operator]
+    assert first_settled(d, MARGIN, tests=4) > first_settled(d, MARGIN, tests=1)  # type: ignore[operator]

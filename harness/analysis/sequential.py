@@ -11,7 +11,6 @@ arrays alone.
 import math
 from dataclasses import dataclass
 
-import numpy as np
 from numpy.typing import ArrayLike
 from scipy import optimize
 
@@ -82,9 +81,3 @@ def look(differences: ArrayLike, margin: float, tests: int = 1) -> Look:
     p, interval = anytime_p(d, rho), anytime_interval(d, rho)
     within = interval is not None and -margin <= interval[0] and interval[1] <= margin
     return Look(int(d.size), p, interval, p * tests < st.ALPHA or within)
-
-
-def first_settled(differences: ArrayLike, margin: float, tests: int = 1, least: int = 8) -> int | None:
-    """Number of clusters, taken in order and from `least` on, at which the comparison is settled; None: never."""
-    d = np.asarray(differences, dtype=np.float64)
-    return next((n for n in range(least, d.size + 1) if look(d[:n], margin, tests).settled), None)
