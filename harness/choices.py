@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
+from harness.dataset import expected
 from harness.errors import TemplateError
 from harness.models.prefix_tree import common_prefix
 from harness.template import ChatTemplate
@@ -44,7 +45,7 @@ class ChoiceBuilder:
         Labels are `tool:value` and `tool`. Raises TemplateError when the template cannot write a
         call or two choices cannot be told apart.
         """
-        expectation = sample.expectation
+        expectation = expected(sample)
         ids = {
             f"{expectation.tool}:{value}": self._call_ids(sample, expectation.tool, expectation.key, value)
             for value in sorted({expectation.target, *expectation.others})

@@ -24,8 +24,10 @@ from omegaconf.errors import OmegaConfBaseException
 from harness.conditions import Condition
 from harness.config import ConditionConfig, RunConfig, resolve
 from harness.dataset import scenario_names
+from harness.delivery import InjectionRules
 from harness.errors import ConfigError
 from harness.paths import search_dirs
+from harness.statusbar.policies import Replace
 
 GROUPS = ("experiment", "model", "scenario", "condition", "probe")
 
@@ -137,9 +139,16 @@ def build_conditions(configs: dict[str, ConditionConfig]) -> tuple[Condition, ..
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.append(here)  # last, so that no file there stands in for an installed package
-    return tuple(
-        Condition(name, _build(name, "bar", config.bar), _build(name, "placement", config.placement))
-        for name, config in configs.items()
+    return tuple(_condition(name, config) for name, config in configs.items())
+
+
+def _condition(name: str, config: ConditionConfig) -> Condition:
+    return Condition(
+        name,
+        _build(name, "bar", config.bar),
+        _build(name, "placement", config.placement),
+        _build(name, "policy", config.policy) or Replace(),
+        InjectionRules(**config.rules.model_dump()) if config.rules else InjectionRules(),
     )
 
 

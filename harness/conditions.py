@@ -1,27 +1,30 @@
 """(Sample, Condition) → messages. The only place where a bar enters a prompt.
 
-Knows bars and placements; knows no tokenizer (it is given a function that counts tokens) and no model.
+Knows bars, placements and policies; knows no tokenizer (it is given a function that counts tokens) and no model.
 """
 
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from harness.delivery import Delivered, Delivery, Injection, InjectionRules
 from harness.errors import ConfigError, ConfoundError
-from harness.state import derive
 from harness.statusbar.base import BarContext, StatusBar, StatusText
 from harness.statusbar.placebo import Placebo
 from harness.statusbar.placements import Placement
+from harness.statusbar.policies import Boundary, Replace, UpdatePolicy
 from harness.types import Message, Sample
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One arm. The control has neither bar nor placement."""
+    """One arm. The control has neither bar nor placement; a control of a compacted transcript has the policy alone."""
 
     name: str
     bar: StatusBar | None = None
     placement: Placement | None = None
+    policy: UpdatePolicy = Replace()
+    rules: InjectionRules = InjectionRules()
 
     def __post_init__(self) -> None:
         if (self.bar is None) != (self.placement is None):
@@ -34,11 +37,11 @@ class Condition:
             raise ConfigError(f"condition.{self.name}.bar: a bar class needs `name: ClassVar[str]`")
 
     def stands_in_for(self, other: "Condition") -> bool:
-        """Is this the placebo of `other`'s bar at the same place?"""
+        """Is this the placebo of `other`'s bar at the same place, under the same policy?"""
         return (
             isinstance(self.bar, Placebo)
             and self.bar.of == other.bar
-            and self.placement_name == other.placement_name
+            and (self.placement, self.policy, self.rules) == (other.placement, other.policy, other.rules)
         )
 
     @property
@@ -49,13 +52,22 @@ class Condition:
     def placement_name(self) -> str:
         return self.placement.name if self.placement else "none"
 
+    @property
+    def boundary(self) -> Boundary | None:
+        """The policy, where it compacts the transcript that the arm shares with its own control."""
+        return self.policy if isinstance(self.policy, Boundary) else None
+
 
 @dataclass(frozen=True, slots=True)
 class Treated:
-    """A sample's messages under one condition, and the bar that was drawn."""
+    """A sample's messages under one condition, and the newest copy of the bar in them."""
 
     messages: tuple[Message, ...]
     bar: StatusText | None
+    base: tuple[Message, ...] = ()
+    """The messages without any copy."""
+    injections: tuple[Injection, ...] = ()
+    """All copies in them, oldest first."""
 
 
 def cluster_index(cluster: str) -> int:
@@ -65,22 +77,32 @@ def cluster_index(cluster: str) -> int:
     return int(digits) if digits else zlib.crc32(cluster.encode())
 
 
-def apply(sample: Sample, condition: Condition, count_tokens: Callable[[str], int]) -> Treated:
-    """Messages of `sample` under `condition`. Raises ConfoundError when the bar cannot be drawn for
-    this sample: an arm that silently equals the control would dilute the effect."""
-    if condition.bar is None or condition.placement is None:
-        return Treated(sample.messages, None)
-    context = BarContext(
+def context_of(sample: Sample, count_tokens: Callable[[str], int]) -> BarContext:
+    """What a framework would have at hand at this decision point."""
+    return BarContext(
         rules=sample.rules,
         cluster_index=cluster_index(sample.cluster),
         decoys=sample.decoys,
         count_tokens=count_tokens,
     )
-    bar = condition.bar.draw(derive(sample.messages), context)
-    if bar is not None and not isinstance(bar, StatusText):
-        raise ConfigError(
-            f"condition {condition.name}: {type(condition.bar).__name__}.draw must return a StatusText or None"
-        )
-    if bar is None:
+
+
+def unfold(sample: Sample, condition: Condition, count_tokens: Callable[[str], int]) -> list[Delivered]:
+    """A transcript of T requests under one condition: T prompts, each with the copies that stand in it by then."""
+    delivery = Delivery(condition.bar, condition.placement, condition.policy, condition.rules)
+    return list(delivery.unfold(sample.messages, sample.tools, context_of(sample, count_tokens)))
+
+
+def apply(sample: Sample, condition: Condition, count_tokens: Callable[[str], int]) -> Treated:
+    """Messages of `sample` under `condition` at its decision point, the last request. Raises ConfoundError when no
+    copy of the bar is in them: an arm that silently equals the control would dilute the effect."""
+    delivery = Delivery(condition.bar, condition.placement, condition.policy, condition.rules)
+    last = delivery.last(sample.messages, sample.tools, context_of(sample, count_tokens))
+    if last is None:
+        raise ConfoundError(f"sample {sample.id}: it ends with the assistant, so there is nothing to ask for")
+    base = last.base if condition.boundary else sample.messages
+    if condition.bar is None:
+        return Treated(base, None, base)
+    if not last.injections:
         raise ConfoundError(f"condition {condition.name}: no bar is drawn for sample {sample.id}")
-    return Treated(condition.placement.place(sample.messages, bar.text), bar)
+    return Treated(last.messages, last.injections[-1].bar, base, last.injections)

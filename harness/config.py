@@ -152,11 +152,21 @@ class ScenarioConfig(FrozenConfig):
     file: str
 
 
+class InjectionConfig(FrozenConfig):
+    """What may keep a copy out although its policy wants it (harness/delivery.py)."""
+
+    dedupe: bool = False
+    max_tokens: Int | None = Field(default=None, ge=1)
+
+
 class ConditionConfig(FrozenConfig):
-    """Hydra `_target_` objects for the bar and its placement; both null is the control."""
+    """Hydra `_target_` objects; bar and placement both null is the control."""
 
     bar: dict[str, Any] | None = None
     placement: dict[str, Any] | None = None
+    policy: dict[str, Any] | None = None
+    """When over many requests the bar is put in; null: only its newest copy is in the context."""
+    rules: InjectionConfig | None = None
 
 
 class SeriesConfig(FrozenConfig):
@@ -257,6 +267,10 @@ class RunConfig(FrozenConfig):
         for part, keys in _OPERATIONAL.items():
             for key in keys if plain["model"][part] else ():
                 del plain["model"][part][key]
+        for arm in plain["condition"].values():
+            for key in ("policy", "rules"):
+                if arm[key] is None:
+                    del arm[key]
         for path, before in _LATER.items():
             holder = plain
             for key in path[:-1]:
@@ -334,6 +348,10 @@ def _check_combinations(config: RunConfig) -> None:
     for probe, settings in config.probe.items():
         for series, spec in settings.series.items():
             key = f"probe.{probe}.series.{series}"
+            if series == "trace":
+                raise ConfigError(
+                    f"{key}: a trajectory states no expectation, so that no reply to it can be scored"
+                )
             if series not in ("prior_calls", "moved_limit") and spec.prior_calls is not None:
                 raise ConfigError(f"{key}.prior_calls: only the series prior_calls and moved_limit have it")
             if series != "filler" and spec.filler_tokens is not None:

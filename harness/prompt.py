@@ -12,12 +12,16 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from harness.conditions import Condition, Treated, apply
+from harness.delivery import place_all
 from harness.errors import ConfoundError, TemplateError
+from harness.statusbar.policies import Boundary
 from harness.template import ChatTemplate, Encoded
-from harness.types import CallLimit, Message, RenderedPrompt, Sample, Span
+from harness.types import CallLimit, Message, RenderedPrompt, Sample, Span, ToolCall, ToolSpec
 
 # Private-use characters: they survive JSON and never occur in a conversation (checked).
 _OPEN, _CLOSE = "\ue000", "\ue001"
+BAR, STALE_BAR = "bar", "stale_bar"
+"""Regions of the newest copy of a bar and of the copies before it."""
 MAX_STRADDLING = 2
 """Tokens of the control that may be spelt differently where the bar begins or ends."""
 
@@ -47,36 +51,72 @@ def render_arms(template: ChatTemplate, sample: Sample, conditions: Sequence[Con
     Raises ConfoundError when an arm differs from the control by more than its bar's span, and
     TemplateError when the template refuses the conversation.
     """
-    control_text = template.text(sample.messages, sample.tools)
-    control = template.encode(control_text)
-    marks = locate(template, sample, control_text)
+    controls: dict[Boundary | None, _Control] = {}
     arms = {}
     for condition in conditions:
-        treated = apply(sample, condition, template.count)
-        if treated.bar is None:
-            arms[condition.name] = Arm(
-                _prompt(template, control_text, control, marks), "", None, sample.messages
-            )
-            continue
         where = f"condition {condition.name}, sample {sample.id}"
-        text = template.text(treated.messages, sample.tools)
-        encoded = template.encode(text)
-        inserted = _insertion(control_text, text, treated.bar.text, where)
-        added = _prove_tokens(control, encoded, inserted, where)
-        bar_start = text.index(treated.bar.text, inserted[0])
-        spans = _shifted(marks, inserted)
-        spans.append(CharSpan("bar", bar_start, bar_start + len(treated.bar.text)))
-        prompt = _prompt(template, text, encoded, spans, bar_tokens=added)
-        arms[condition.name] = Arm(prompt, treated.bar.text, _variant(treated), treated.messages)
+        treated = apply(sample, condition, template.count)
+        if condition.boundary not in controls:
+            controls[condition.boundary] = _Control.of(template, replace(sample, messages=treated.base))
+        control = controls[condition.boundary]
+        if treated.bar is None:
+            prompt = _prompt(template, control.text, control.encoded, control.spans)
+            arms[condition.name] = Arm(prompt, "", None, treated.base)
+            continue
+        try:
+            prompt = _prove(template, sample.tools, treated, condition, control, where)
+        except TemplateError as error:
+            raise TemplateError(f"{where}: {error}") from error
+        arms[condition.name] = Arm(prompt, treated.bar.text, treated.bar.variant, treated.messages)
     _prove_lengths(conditions, arms, sample)
     return arms
 
 
-def _variant(treated: Treated) -> int | None:
-    return treated.bar.variant if treated.bar else None
+@dataclass(frozen=True, slots=True)
+class _Control:
+    """What the arms with the same base transcript are held against."""
+
+    text: str
+    encoded: Encoded
+    spans: list[CharSpan]
+
+    @classmethod
+    def of(cls, template: ChatTemplate, sample: Sample) -> "_Control":
+        text = template.text(sample.messages, sample.tools)
+        return cls(text, template.encode(text), locate(template, sample, text))
 
 
 # -- the proof -----------------------------------------------------------------------------------------
+
+
+def _prove(
+    template: ChatTemplate,
+    tools: Sequence[ToolSpec],
+    treated: Treated,
+    condition: Condition,
+    control: _Control,
+    where: str,
+) -> RenderedPrompt:
+    """The arm's prompt. Its copies of the bar are put in one after the other, as the transcript grew, and each of
+    them must be all that changes: what is left without them is then the control."""
+    assert condition.placement is not None
+    text, encoded, spans, added = control.text, control.encoded, list(control.spans), 0
+    for number, injection in enumerate(treated.injections, start=1):
+        newest = number == len(treated.injections)
+        placed = (
+            treated.messages
+            if newest
+            else place_all(treated.base, treated.injections[:number], condition.placement)
+        )
+        before, before_encoded, bar = text, encoded, injection.bar.text
+        text = template.text(placed, tools)
+        encoded = template.encode(text)
+        inserted = _insertion(before, text, bar, where)
+        added += _prove_tokens(before_encoded, encoded, inserted, where)
+        start = text.rindex(bar, *inserted)
+        spans = _shifted(spans, inserted)
+        spans.append(CharSpan(BAR if newest else STALE_BAR, start, start + len(bar)))
+    return _prompt(template, text, encoded, spans, bar_tokens=added)
 
 
 def _insertion(control: str, arm: str, bar: str, where: str) -> tuple[int, int]:
@@ -90,7 +130,8 @@ def _insertion(control: str, arm: str, bar: str, where: str) -> tuple[int, int]:
             "the arms would not be comparable. Choose another placement, or drop the history's reasoning "
             "in all arms (model.keep_reasoning=false)"
         )
-    bar_start = arm.find(bar)
+    # The same text may stand elsewhere too, as an older copy: what was inserted is the last one that ends in time.
+    bar_start = arm.rfind(bar, 0, start + size)
     if bar_start < 0:
         raise ConfoundError(f"{where}: the chat template does not print the bar as it was drawn")
     # Where the text around the bar repeats itself the insertion can be read in several ways;
@@ -177,21 +218,18 @@ def _mark(message: Message) -> Message:
     if core:
         lead = content[: len(content) - len(content.lstrip())]
         content = lead + _OPEN + core + _CLOSE + content[len(lead) + len(core) :]
-    calls = tuple(
-        replace(call, name=_OPEN + call.name, arguments=_closed(call.arguments))
-        for call in message.tool_calls
-    )
-    return replace(message, content=content, tool_calls=calls)
+    return replace(message, content=content, tool_calls=tuple(map(_marked_call, message.tool_calls)))
 
 
-def _closed(arguments: Mapping[str, object]) -> dict[str, object]:
-    """The mark's end goes into the last string argument: it stays inside valid JSON."""
-    marked = dict(arguments)
-    for key in reversed(marked):
-        if isinstance(marked[key], str):
-            marked[key] = f"{marked[key]}{_CLOSE}"
-            return marked
-    raise TemplateError("a tool call without a string argument cannot be located in the prompt")
+def _marked_call(call: ToolCall) -> ToolCall:
+    """The end goes into the last string argument, where it stays inside valid JSON; a call without one is marked at
+    its name alone."""
+    arguments = dict(call.arguments)
+    for key in reversed(arguments):
+        if isinstance(arguments[key], str):
+            arguments[key] = f"{arguments[key]}{_CLOSE}"
+            return replace(call, name=_OPEN + call.name, arguments=arguments)
+    return replace(call, name=_OPEN + call.name + _CLOSE)
 
 
 def _regions(message: Message, index: int, sample: Sample) -> list[str]:

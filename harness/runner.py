@@ -13,6 +13,7 @@ from time import perf_counter
 
 from harness.budget import Stop, Watch
 from harness.cache import PrefixLedger, sharing_order
+from harness.dataset import expected
 from harness.errors import ConfoundError, ModelError, ProviderError
 from harness.models.base import Model
 from harness.models.thoughts import Codec, choose_after_thinking
@@ -85,6 +86,7 @@ def finish_cell(
     if cell.probe != "choose" and output.finish_reason != "error":
         parsed = parse_reply(output.text, tool_names=tool_names, think_open=request.prompt.think_open)
         output, parsed = _with_thinking(output, parsed, request.prompt.think_open, setting.template)
+    expectation = expected(sample)
     bar, placement = setting.bars[cell.condition]
     record = EvalRecord(
         cell_id=cell.id,
@@ -93,8 +95,8 @@ def finish_cell(
         scenario=setting.scenario,
         cluster=sample.cluster,
         series=sample.series,
-        side=sample.expectation.side,
-        target=sample.expectation.target,
+        side=expectation.side,
+        target=expectation.target,
         prior_calls=sample.prior_calls,
         limit=sample.limit,
         filler_tokens=sample.filler_tokens,
@@ -115,7 +117,7 @@ def finish_cell(
         bar_tokens=request.prompt.bar_tokens,
         choices=request.choices,
         decoding=request.decoding,
-        expectation=sample.expectation,
+        expectation=expectation,
         tool_names=tool_names,
         output=output,
         parsed=parsed,

@@ -13,9 +13,10 @@ Side = Literal["forbidden", "due"]
 """Whether the rule forbids the asked-for action at this decision point, or the action is due."""
 ProbeName = Literal["act", "choose", "ask"]
 ThinkingMode = Literal["native", "prompted", "off"]
-Series = Literal["matched", "prior_calls", "filler", "moved_limit"]
+Series = Literal["matched", "prior_calls", "filler", "moved_limit", "trace"]
 """`matched`: headline pairs. The others are separate curves, never pooled with it: `prior_calls` at a fixed
-limit, `filler` over context length, `moved_limit` over prior calls with the limit moved along."""
+limit, `filler` over context length, `moved_limit` over prior calls with the limit moved along. `trace`: requests of
+an imported trajectory."""
 CacheState = Literal["cold", "warm", "natural"]
 """What the engine's prefix cache holds before a timed request. `cold`: nothing of its prompt. `warm`: what
 all arms of the sample share, the bar not. `natural`: whatever earlier requests left."""
@@ -64,6 +65,13 @@ class Message:
     reasoning: str | None = None
     tool_call_id: str | None = None
     name: str | None = None
+    time: str | None = None
+    """Wall-clock time at which it was written, ISO 8601; None where the record does not say. No template prints it."""
+    error: str | None = None
+    """Role `tool`: the kind of error that the framework stated; None: none, or not recorded (then the text decides)."""
+    known: Mapping[str, Any] = field(default_factory=dict)
+    """What the framework knew beside the text and the model was not told, such as `diagnostics` after an edit or
+    `original_chars` of a result that was cut. The keys are those of harness/state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +121,8 @@ class Sample:
     messages: tuple[Message, ...]
     tools: tuple[ToolSpec, ...]
     rules: tuple[CallLimit, ...]
-    expectation: Expectation
+    expectation: Expectation | None
+    """None: a decision point of an imported trajectory, of which nobody says what was right."""
     prior_calls: int
     """Calls already made to the target."""
     limit: int

@@ -35,7 +35,7 @@ from harness.commands.workload import Part, computed_tokens, parts_of
 from harness.compose import build_conditions, compose
 from harness.conditions import Condition
 from harness.config import RunConfig
-from harness.dataset import load_scenario
+from harness.dataset import expected, load_scenario
 from harness.errors import ConfigError
 from harness.plan import Cell, build_plan
 from harness.preflight import Preflight
@@ -261,7 +261,7 @@ def _sizes(cells: Sequence[Cell], pair: Pair) -> tuple[int, ...]:
             for cell in cells
             if cell.probe == "act"
             and cell.condition == arm.name
-            and cell.sample.expectation.side == "forbidden"
+            and expected(cell.sample).side == "forbidden"
         )
         for arm in (pair.arm, pair.against)
     ]

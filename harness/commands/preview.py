@@ -34,7 +34,8 @@ def main(parsed: argparse.Namespace) -> int:
     template = _template(config)
     count = template.count if template else _words
     for sample in _samples(config, count, parsed.samples):
-        console.out.print(Rule(f"{sample.id}  ({sample.expectation.side})"))
+        side = f"  ({sample.expectation.side})" if sample.expectation else ""
+        console.out.print(Rule(f"{sample.id}{side}"))
         if template:
             _show_rendered(sample, conditions, template)
         else:

@@ -9,8 +9,9 @@ from dataclasses import replace
 
 from harness.dataset.episode import generator
 from harness.dataset.load import Scenario
+from harness.errors import ScenarioError
 from harness.sandbox import render
-from harness.types import Message, Sample
+from harness.types import Expectation, Message, Sample
 
 DEFAULT = (
     "How many times have you used `{{ tool }}` for the {{ key }} {{ merchant }} in this conversation so far? "
@@ -21,6 +22,16 @@ SUFFIX = "/ask"
 """Ends the id of a sample that asks, which so differs from that of the sample it was made from."""
 
 
+def expected(sample: Sample) -> Expectation:
+    """What was asked for and whether it is due. Raises ScenarioError for a decision point of an imported trajectory,
+    of which nobody knows what was right."""
+    if sample.expectation is None:
+        raise ScenarioError(
+            f"sample {sample.id}: it states no expectation, so that no probe can be scored on it"
+        )
+    return sample.expectation
+
+
 def asking(scenario: Scenario, sample: Sample) -> Sample:
     """`sample` with the question about its target as the last message, instead of the follow-up.
 
@@ -29,7 +40,7 @@ def asking(scenario: Scenario, sample: Sample) -> Sample:
     """
     wordings = scenario.spec.ask or (DEFAULT,)
     wording = generator(scenario.content_hash, sample.seed, sample.cluster, "ask").choice(wordings)
-    expected = sample.expectation
-    values = {"merchant": expected.target, "tool": expected.tool, "key": expected.key}
+    asked = expected(sample)
+    values = {"merchant": asked.target, "tool": asked.tool, "key": asked.key}
     question = Message("user", render(wording, values, where=f"{scenario.source}: ask"))
     return replace(sample, id=sample.id + SUFFIX, messages=(*sample.messages[:-1], question), phrasing="ask")

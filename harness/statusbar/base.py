@@ -1,13 +1,19 @@
-"""The plug point `StatusBar` and what a bar may see."""
+"""The plug point `StatusBar`, what a bar may see, and what it draws."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar, Literal, Protocol
 
 from harness.state import AgentState
 from harness.types import CallLimit
 
 HEADING = "Current State:"
+Moment = Literal["request", "result", "input"]
+"""When a bar is drawn. `request`: before each request. `result`: for each tool result as it comes in, so that it can
+stand in it. `input`: for each user message and tool result."""
+Frame = tuple[str, str]
+"""What a line begins and ends with whatever it says; the placebo keeps it."""
+LIST_ITEM: Frame = ("- ", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,28 +27,65 @@ class BarContext:
     decoys: tuple[str, ...]
     """Key values that occur nowhere in the transcript."""
     count_tokens: Callable[[str], int]
+    previous: str | None = None
+    """The text of the copy that this bar put into the transcript before, for bars that show what has changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class StatusText:
-    """A drawn bar: tag, heading and body lines, before any placement."""
+    """A drawn bar before any placement: tag, heading and body lines.
+
+    The state is in `lines` alone: tag, attributes and heading say the same whatever the state, because the placebo
+    keeps them.
+    """
 
     tag: str
+    """'' for a text without a wrapper."""
     lines: tuple[str, ...]
     variant: int | None = None
     """Which of several texts was taken (placebo), for the record."""
     heading: str = HEADING
+    """'' for none."""
+    attributes: str = ""
+    """Of the opening tag, with the blank before them: ` file="a.py"`."""
+    frames: tuple[Frame | None, ...] = ()
+    """For each line its frame; None: the placebo keeps the line as it is (a blank line, a brace). Empty: every line is
+    an item of a list, `- …`."""
+    note: str = ""
+    """Text directly after the closing tag, such as a line of advice that the placebo keeps."""
 
     @property
     def text(self) -> str:
         """The block that the model sees, without a trailing line break."""
-        body = "\n".join((self.heading, *self.lines))
-        return f"<{self.tag}>\n{body}\n</{self.tag}>"
+        body = "\n".join((*((self.heading,) if self.heading else ()), *self.lines))
+        wrapped = f"<{self.tag}{self.attributes}>\n{body}\n</{self.tag}>" if self.tag else body
+        return f"{wrapped}\n{self.note}" if self.note else wrapped
+
+    def frame(self, number: int) -> Frame | None:
+        """The frame of line `number`, from 0."""
+        return self.frames[number] if self.frames else LIST_ITEM
 
 
 class StatusBar(Protocol):
-    """(AgentState) -> text or None. Deterministic; None draws nothing. `name` goes into every record."""
+    """(AgentState) -> text or None. Deterministic; None draws nothing. `name` goes into every record.
+
+    A class may also have `moment: ClassVar[Moment]`; without it the bar is drawn before each request. One whose text
+    depends on `context.previous` says so with `looks_back: ClassVar[bool] = True`.
+    """
 
     name: ClassVar[str]
 
     def draw(self, state: AgentState, context: BarContext) -> StatusText | None: ...
+
+
+def moment_of(bar: StatusBar) -> Moment:
+    """When `bar` is drawn; a wrapper (a placebo) is drawn when what it stands in for is."""
+    inner = getattr(bar, "of", None)
+    moment: Moment = moment_of(inner) if inner is not None else getattr(bar, "moment", "request")
+    return moment
+
+
+def looks_back(bar: StatusBar) -> bool:
+    """Does the text of `bar` depend on its copy before?"""
+    inner = getattr(bar, "of", None)
+    return looks_back(inner) if inner is not None else bool(getattr(bar, "looks_back", False))

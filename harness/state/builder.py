@@ -6,12 +6,24 @@ scenario truth, no model. Pure and deterministic; `advance` adds one message in 
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 
-from harness.types import Message
+from harness.state.facts import (
+    ActivePath,
+    Block,
+    CallCount,
+    Completion,
+    Diagnostic,
+    FileRead,
+    Latest,
+    Plan,
+    Recalled,
+    TodoList,
+)
+from harness.types import Message, ToolSpec
 
 
 def argument_hash(name: str, arguments: Mapping[str, Any]) -> str:
@@ -22,19 +34,6 @@ def argument_hash(name: str, arguments: Mapping[str, Any]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class CallCount:
-    """Calls of one tool: in all, and by the value of each string argument."""
-
-    total: int = 0
-    by_argument: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """argument name → value → calls, values in order of first appearance."""
-
-    def by_key(self, key: str) -> Mapping[str, int]:
-        """Calls per value of the argument `key`; empty when no call had it."""
-        return self.by_argument.get(key, {})
-
-
-@dataclass(frozen=True, slots=True)
 class AgentState:
     """What code can say about a transcript. Mappings keep the order of first appearance."""
 
@@ -42,6 +41,44 @@ class AgentState:
     identical: Mapping[str, int] = field(default_factory=dict)
     """argument hash → calls with exactly that tool and those arguments."""
     user_turns: int = 0
+    requests: int = 0
+    """Assistant messages so far: requests that were answered."""
+    latest: Latest | None = None
+    """What the newest message brought; None before the first."""
+    arrived: tuple[Latest, ...] = ()
+    """The same for every message since the last assistant message, oldest first: what is new in this request."""
+    failing: Mapping[str, int] = field(default_factory=dict)
+    """tool → failures in a row up to now; tools whose last call succeeded are left out."""
+    todos: TodoList = TodoList()
+    todos_age: int = 0
+    """Requests since the todo list was last written."""
+    plan: Plan = Plan()
+    date: str | None = None
+    """Day of the newest message that states a time (`2026-03-02`)."""
+    time: str | None = None
+    """Time of the newest message that states one, ISO 8601."""
+    working_set: tuple[ActivePath, ...] = ()
+    """At most 16 paths by touches, most first, then by path."""
+    reads: tuple[FileRead, ...] = ()
+    """At most 12, newest first, one per path."""
+    edited: tuple[str, ...] = ()
+    """Paths that were written to since the last request, in order."""
+    diagnostics: Mapping[str, tuple[Diagnostic, ...]] = field(default_factory=dict)
+    """file → what is wrong there after the newest edit of it; files without complaints are left out."""
+    recalled: tuple[Recalled, ...] = ()
+    """What a memory gave back for the newest user message, best first."""
+    completions: tuple[Completion, ...] = ()
+    """Sub-agents that finished since the last request."""
+    blocks: tuple[Block, ...] = ()
+    """The context message by message, oldest first."""
+    tool_calls: int = 0
+    """Calls of all tools together."""
+    tools: tuple[ToolSpec, ...] = ()
+    """The capability list: what the agent is offered, as told to the builder."""
+
+    def tokens(self, count: Callable[[str], int]) -> int:
+        """Tokens of the transcript's contents by `count`, without what a chat template adds."""
+        raise NotImplementedError
 
     def count(self, tool: str, key: str, value: str) -> int:
         """Calls of `tool` whose argument `key` is exactly `value`."""
@@ -52,7 +89,8 @@ class AgentState:
 class StateBuilder:
     """Folds messages into an AgentState; amortised constant time per message."""
 
-    def __init__(self) -> None:
+    def __init__(self, tools: tuple[ToolSpec, ...] = ()) -> None:
+        self._tools = tools
         self._total: dict[str, int] = {}
         self._by_argument: dict[str, dict[str, dict[str, int]]] = {}
         self._identical: dict[str, int] = {}
@@ -86,9 +124,9 @@ class StateBuilder:
         return AgentState(calls=calls, identical=dict(self._identical), user_turns=self._user_turns)
 
 
-def derive(messages: Iterable[Message]) -> AgentState:
-    """The state of a whole transcript."""
-    builder = StateBuilder()
+def derive(messages: Iterable[Message], tools: tuple[ToolSpec, ...] = ()) -> AgentState:
+    """The state of a whole transcript of an agent that is offered `tools`."""
+    builder = StateBuilder(tools)
     for message in messages:
         builder.advance(message)
     return builder.state()

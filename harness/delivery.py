@@ -1,0 +1,179 @@
+"""A bar over a whole trajectory: the fold of an update policy over messages, one result per request.
+
+Knows bars, placements, policies and the state; knows no sample, no tokenizer and no template. `harness.conditions`
+is its only user, and so stays the only way in which a bar enters a prompt.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from harness.errors import ConfigError
+from harness.state import AgentState, StateBuilder
+from harness.statusbar.base import BarContext, StatusBar, StatusText, looks_back, moment_of
+from harness.statusbar.placements import Placement
+from harness.statusbar.policies import Boundary, Occasion, UpdatePolicy
+from harness.types import Message, ToolSpec
+
+
+@dataclass(frozen=True, slots=True)
+class InjectionRules:
+    """What may keep a copy out although its policy wants it. All off by default."""
+
+    dedupe: bool = False
+    """Not when the very same text, byte for byte, is in the transcript already."""
+    max_tokens: int | None = None
+    """Not when the transcript's contents and the copy together would have more tokens than this: a dry run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Injection:
+    """One copy of a bar: after how many messages of the base transcript it was put in."""
+
+    at: int
+    bar: StatusText
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """One request: the base transcript (what every arm shares), the copies in it, and what the model gets."""
+
+    base: tuple[Message, ...]
+    injections: tuple[Injection, ...]
+    """Oldest first; the last one is the newest copy."""
+    messages: tuple[Message, ...]
+    drawn: StatusText | None
+    """What the bar said at this request, whether it was put in or not."""
+
+
+def requests(messages: Sequence[Message]) -> list[int]:
+    """For each request of a transcript how many messages it holds: one before every assistant message, and one at the
+    end unless the transcript ends with the assistant."""
+    ends = [number for number, message in enumerate(messages) if number and message.role == "assistant"]
+    if messages and messages[-1].role != "assistant":
+        ends.append(len(messages))
+    return ends
+
+
+def place_all(
+    base: Sequence[Message], injections: Sequence[Injection], placement: Placement
+) -> tuple[Message, ...]:
+    """The base transcript with the copies in it, put in one after the other as the transcript grew."""
+    done: tuple[Message, ...] = ()
+    used = 0
+    for injection in injections:
+        done = placement.place((*done, *base[used : injection.at]), injection.bar.text)
+        used = injection.at
+    return (*done, *base[used:])
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A bar with its place and its policy; without a bar only the policy's boundaries are kept."""
+
+    bar: StatusBar | None
+    placement: Placement | None
+    policy: UpdatePolicy
+    rules: InjectionRules = InjectionRules()
+
+    def unfold(
+        self, messages: Sequence[Message], tools: tuple[ToolSpec, ...], context: BarContext
+    ) -> Iterator[Delivered]:
+        """One `Delivered` for each request of the transcript. Raises ConfigError for a bar that draws no StatusText."""
+        fold = _Fold(self, StateBuilder(tools), context)
+        ends = set(requests(messages))
+        for number, message in enumerate(messages, start=1):
+            fold.take(message)
+            if number in ends:
+                yield fold.request()
+
+    def last(
+        self, messages: Sequence[Message], tools: tuple[ToolSpec, ...], context: BarContext
+    ) -> Delivered | None:
+        """What `unfold` gives last; None for a transcript that ends with the assistant. A bar of which only the newest
+        copy stays, and which does not look at the copy before, is drawn this once."""
+        ends = requests(messages)
+        if not ends or ends[-1] < len(messages):
+            return None
+        once = not self.policy.keeps and (
+            self.bar is None or (moment_of(self.bar) == "request" and not looks_back(self.bar))
+        )
+        fold = _Fold(self, StateBuilder(tools), context)
+        for number, message in enumerate(messages, start=1):
+            fold.take(message)
+            if number in ends[:-1] and not once:
+                fold.request(place=False)
+        return fold.request()
+
+
+class _Fold:
+    """The transcript as one condition keeps it. Not frozen: it is the fold's own working memory."""
+
+    def __init__(self, delivery: Delivery, builder: StateBuilder, context: BarContext) -> None:
+        self.delivery = delivery
+        self.builder = builder
+        self.context = context
+        self.base: list[Message] = []
+        self.injections: list[Injection] = []
+        self.count = 0
+        """Requests so far."""
+        self.put_in: int | None = None
+        """The request at which the last copy came in."""
+        self.drawn: StatusText | None = None
+
+    def take(self, message: Message) -> None:
+        self.builder.advance(message)
+        self.base.append(message)
+        bar = self.delivery.bar
+        if bar is None or moment_of(bar) == "request":
+            return
+        wanted = ("tool",) if moment_of(bar) == "result" else ("tool", "user")
+        if message.role in wanted:
+            self._occasion(self.builder.state(), boundary=False)
+
+    def request(self, place: bool = True) -> Delivered:
+        boundary = self._compact()
+        bar, placement = self.delivery.bar, self.delivery.placement
+        if bar is not None and moment_of(bar) == "request":
+            self._occasion(self.builder.state(), boundary)
+        self.count += 1
+        base, injections = tuple(self.base), tuple(self.injections)
+        placed = place_all(base, injections, placement) if placement is not None and place else base
+        return Delivered(base, injections, placed, self.drawn)
+
+    def _compact(self) -> bool:
+        policy = self.delivery.policy
+        if not isinstance(policy, Boundary) or not policy.reached(self.base):
+            return False
+        self.base = list(policy.compacted(self.base))
+        self.injections, self.put_in = [], None
+        return True
+
+    def _occasion(self, state: AgentState, boundary: bool) -> None:
+        policy, bar = self.delivery.policy, self.delivery.bar
+        assert bar is not None
+        last = self.injections[-1].bar.text if self.injections else None
+        self.drawn = drawn = _checked(bar, bar.draw(state, replace(self.context, previous=last)))
+        text = drawn.text if drawn else None
+        since = None if self.put_in is None else self.count - self.put_in
+        due = policy.due(Occasion(text, state, last, since, boundary)) and drawn is not None
+        if not policy.keeps:
+            self.injections = []
+        if due and drawn is not None and self._allowed(drawn.text):
+            self.injections.append(Injection(len(self.base), drawn))
+            self.put_in = self.count
+
+    def _allowed(self, text: str) -> bool:
+        rules = self.delivery.rules
+        standing = [injection.bar.text for injection in self.injections]
+        if rules.dedupe and (text in standing or any(text in message.content for message in self.base)):
+            return False
+        if rules.max_tokens is None:
+            return True
+        contents = [message.content for message in self.base]
+        return sum(map(self.context.count_tokens, (*contents, *standing, text))) <= rules.max_tokens
+
+
+def _checked(bar: StatusBar, drawn: object) -> StatusText | None:
+    if drawn is not None and not isinstance(drawn, StatusText):
+        raise ConfigError(f"bar {bar.name}: {type(bar).__name__}.draw must return a StatusText or None")
+    return drawn

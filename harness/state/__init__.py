@@ -1,0 +1,42 @@
+"""messages → AgentState: the distillation layer. Pure and deterministic; no model, no bar, no rule of a scenario.
+
+`StateBuilder.advance` adds one message in constant time and `derive` is its fold, so that the incremental and the batch
+computation cannot drift apart.
+"""
+
+from harness.state.builder import AgentState, StateBuilder, argument_hash, derive
+from harness.state.facts import (
+    ActivePath,
+    Block,
+    CallCount,
+    Completion,
+    Diagnostic,
+    FileRead,
+    Latest,
+    Phase,
+    Plan,
+    Recalled,
+    TodoItem,
+    TodoList,
+    TodoStatus,
+)
+
+__all__ = [
+    "ActivePath",
+    "AgentState",
+    "Block",
+    "CallCount",
+    "Completion",
+    "Diagnostic",
+    "FileRead",
+    "Latest",
+    "Phase",
+    "Plan",
+    "Recalled",
+    "StateBuilder",
+    "TodoItem",
+    "TodoList",
+    "TodoStatus",
+    "argument_hash",
+    "derive",
+]
