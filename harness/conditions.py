@@ -5,7 +5,7 @@ Knows bars, placements and policies; knows no tokenizer (it is given a function 
 
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from harness.delivery import Delivered, Delivery, Injection, InjectionRules
 from harness.errors import ConfigError, ConfoundError
@@ -23,8 +23,8 @@ class Condition:
     name: str
     bar: StatusBar | None = None
     placement: Placement | None = None
-    policy: UpdatePolicy = Replace()
-    rules: InjectionRules = InjectionRules()
+    policy: UpdatePolicy = field(default_factory=Replace)
+    rules: InjectionRules = field(default_factory=InjectionRules)
 
     def __post_init__(self) -> None:
         if (self.bar is None) != (self.placement is None):

@@ -49,10 +49,10 @@ class AgentState:
     """The same for every message since the last assistant message, oldest first: what is new in this request."""
     failing: Mapping[str, int] = field(default_factory=dict)
     """tool → failures in a row up to now; tools whose last call succeeded are left out."""
-    todos: TodoList = TodoList()
+    todos: TodoList = field(default_factory=TodoList)
     todos_age: int = 0
     """Requests since the todo list was last written."""
-    plan: Plan = Plan()
+    plan: Plan = field(default_factory=Plan)
     date: str | None = None
     """Day of the newest message that states a time (`2026-03-02`)."""
     time: str | None = None
