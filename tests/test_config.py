@@ -108,9 +108,16 @@ def test_every_condition_composes_and_builds_under_its_own_name(name: str) -> No
     config = compose(
         [f"condition=[control,{name}]" if name != "control" else "condition=[control]", "probe=[choose]"]
     )
-    condition = {c.name: c for c in build_conditions(config.condition)}[name]
+    built = {c.name: c for c in build_conditions(config.condition)}
+    if name in ("placements", "renderings"):
+        bars = [c for c in built.values() if c.bar_name == "agent_status"]
+        assert len(built) == 1 + 2 * len(bars)
+        assert all(sum(other.stands_in_for(bar) for other in built.values()) == 1 for bar in bars)
+        return
+    condition = built[name]
     assert (condition.placement_name == "before") == name.endswith("_before")
-    assert condition.bar_name == (name.removesuffix("_before") if name != "control" else "none")
+    base = name.removesuffix("_before").removesuffix("_advice")
+    assert condition.bar_name == (base if name != "control" else "none")
 
 
 def test_the_default_is_the_main_job() -> None:

@@ -5,7 +5,7 @@ as one family), and that clusters are the unit. Pairs are formed at the decision
 tokens and seconds are `ratios`'.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pandas as pd
 
@@ -59,7 +59,8 @@ def comparisons(run: RunData) -> Table:
         how_to_read=(
             "Each row is one condition minus (of tokens and seconds: divided by) another at the same decision points. "
             "`bar - placebo` is what the bar's content does; `bar - control` adds what any text at that place does. "
-            "p: sign-flip permutation over clusters; p (Holm) is given for the confirmatory family, fixed in advance; "
+            + _among_bars(rows)
+            + "p: sign-flip permutation over clusters; p (Holm) is given for the confirmatory family, fixed in advance; "
             "every other row is exploratory and its p is not corrected. Verdict: `equivalent` where the 90 % interval "
             "lies within the margin (two one-sided tests at 5 %), else `better` or `worse` where p (Holm in the "
             "family) is below .05, else `inconclusive`, with the number of further clusters that would settle it in "
@@ -86,6 +87,13 @@ def comparisons(run: RunData) -> Table:
         absent="no two conditions were measured at the same decision points.",
         notes=_unpaired(run),
     )  # fmt: skip
+
+
+def _among_bars(rows: Sequence[Row]) -> str:
+    """What a comparison of two bars is, where there is one."""
+    if all(row["kind"] != "bar - bar" for row in rows):
+        return ""
+    return "`bar - bar` sets a bar beside the first one at the same place; the two may differ in length. "
 
 
 def _unpaired(run: RunData) -> tuple[str, ...]:

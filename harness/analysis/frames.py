@@ -284,10 +284,12 @@ def control_of(arms: Sequence[Arm]) -> Arm | None:
 
 
 def placebo_for(arm: Arm, arms: Sequence[Arm]) -> Arm | None:
-    """The placebo of the same placement; among several, the one that names `arm`, else the first."""
+    """The placebo of the same placement; among several, the one that names `arm`, else the one that names its bar, else
+    the first."""
     same = [other for other in arms if other.role == "placebo" and other.placement == arm.placement]
-    named = [other for other in same if other.placebo_of in (arm.name, arm.bar)]
-    return next(iter(named or same), None)
+    own = [other for other in same if other.placebo_of == arm.name]
+    named = [other for other in same if other.placebo_of == arm.bar]
+    return next(iter(own or named or same), None)
 
 
 def common(cells: pd.DataFrame, first: str, second: str, value: str) -> pd.DataFrame:

@@ -1,4 +1,5 @@
-"""Which arms are compared with which: every bar with the placebo of its placement, every arm with the control.
+"""Which arms are compared with which: every bar with its placebo, every arm with the control, and every further bar
+with the first one at the same place.
 
 Knows the arms' roles and nothing of measures.
 """
@@ -43,11 +44,14 @@ def pairs(arms: Sequence[Arm], cells: pd.DataFrame | None = None) -> list[Pair]:
             found += [Pair(arm, placebo)] if placebo else []
         if arm.role != "control" and control:
             found.append(Pair(arm, control))
+        first = next(other for other in arms if (other.role, other.placement) == (arm.role, arm.placement))
+        if arm.role == "bar" and first != arm:
+            found.append(Pair(arm, first))
     if cells is not None:
         there = set(cells["condition"])
         found = [pair for pair in found if pair.arm.name in there and pair.against.name in there]
-    order = {"bar - placebo": 0, "bar - control": 1, "mismatched - placebo": 2}
-    return sorted(found, key=lambda pair: order.get(pair.kind, 3))
+    order = {"bar - placebo": 0, "bar - control": 1, "bar - bar": 2, "mismatched - placebo": 3}
+    return sorted(found, key=lambda pair: order.get(pair.kind, 4))
 
 
 def lost(cells: pd.DataFrame, pair: Pair) -> Row:

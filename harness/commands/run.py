@@ -30,6 +30,7 @@ from harness.runlog import (
 from harness.runlog.files import disk_error
 from harness.runner import Alone, Setting, Tally, requests_of, run_all, unfinished
 from harness.scorers import score_record
+from harness.statusbar.policies import Replace
 
 _VLLM = "harness.models.vllm_engine."
 STOPPED = 3
@@ -269,7 +270,8 @@ def _condition(condition: Condition, every: Sequence[Condition]) -> dict[str, An
     """An arm as the manifest lists it; a placebo names the arm that it stands in for."""
     entry = {"name": condition.name, "bar": condition.bar_name, "placement": condition.placement_name}
     real = [other.name for other in every if condition.stands_in_for(other)]
-    return entry | ({"placebo_of": real[0]} if real else {})
+    policy = {"policy": condition.policy.name} if condition.policy != Replace() else {}
+    return entry | policy | ({"placebo_of": real[0]} if real else {})
 
 
 def _publish(bench: Bench, folder: Path) -> None:

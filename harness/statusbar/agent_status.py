@@ -1,65 +1,61 @@
-"""`<agent_status>`: how often each tool was called, and how each rule stands, in key-value form.
+"""`<agent_status>`: how often each tool was called, and how each rule stands.
 
-Two lines under the heading: one sums the calls by tool and key, one states the constraint for every
-key value that occurs — on both sides of the limit, so that the bar informs and does not only forbid.
+By default two lines under the heading: one sums the calls by tool and key, one states the constraint for every
+key value that occurs, on both sides of the limit, so that the bar informs and does not only forbid.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal, get_args
 
 from harness.state import AgentState
 from harness.statusbar.base import BarContext, StatusText
-from harness.statusbar.escape import flatten
-from harness.types import CallLimit
+from harness.statusbar.renderings import RenderingName, Standing, Tally, rendered
 
 TAG = "agent_status"
-
-
-def times(count: int) -> str:
-    return "1 time" if count == 1 else f"{count} times"
-
-
-def verdict(count: int, limit: int) -> str:
-    """Where `count` calls stand against `limit`: wording for both sides."""
-    if count >= limit:
-        return f"maximum reached ({count}/{limit})"
-    left = limit - count
-    return f"{left} {'call' if left == 1 else 'calls'} left ({count}/{limit})"
+Says = Literal["verdict", "limit", "counts"]
 
 
 @dataclass(frozen=True, slots=True)
 class AgentStatus:
-    """The counter bar of the call-limit experiment."""
+    """The counter bar of the call-limit experiment.
+
+    `rendering`: the form. `says`: counts, limits and how the calls stand against them (`verdict`), counts and limits
+    (`limit`), or `counts` alone. `advice`: a last line on what to do with it; the placebo keeps it.
+    """
 
     name: ClassVar[str] = "agent_status"
     tag: str = TAG
+    rendering: RenderingName = "key_value"
+    says: Says = "verdict"
+    advice: str = ""
+
+    def __post_init__(self) -> None:
+        for field, kind in (("rendering", RenderingName), ("says", Says)):
+            if getattr(self, field) not in get_args(kind):
+                raise ValueError(
+                    f"{field}={getattr(self, field)!r}: expected one of {', '.join(get_args(kind))}"
+                )
 
     def draw(self, state: AgentState, context: BarContext) -> StatusText | None:
-        """Two lines, or None when no tool was called yet."""
+        """None when no tool was called yet."""
         if not state.calls:
             return None
-        lines = [f"- Tool calls: {self._summary(state, context.rules)}"]
-        for rule in context.rules:
-            counts = state.calls[rule.tool].by_key(rule.key) if rule.tool in state.calls else {}
-            lines.append(self._constraint(rule, counts))
-        return StatusText(tag=self.tag, lines=tuple(lines))
+        keys = {rule.tool: rule.key for rule in context.rules}
+        tallies = tuple(
+            Tally(tool, counted.total, counted.by_key(keys[tool]) if tool in keys else None)
+            for tool, counted in state.calls.items()
+        )
+        standings = tuple(
+            Standing(rule.tool, rule.key, rule.limit, self._counts(state, rule.tool, rule.key))
+            for rule in context.rules
+            if self.says != "counts"
+        )
+        lines = list(rendered(self.rendering, tallies, standings))
+        if self.advice:
+            lines.append((self.advice, None))
+        return StatusText(self.tag, tuple(line for line, _ in lines), frames=tuple(frame for _, frame in lines))
 
-    @staticmethod
-    def _summary(state: AgentState, rules: tuple[CallLimit, ...]) -> str:
-        keys = {rule.tool: rule.key for rule in rules}
-        parts = []
-        for tool, counted in state.calls.items():
-            part = f"'{flatten(tool)}' called {times(counted.total)}"
-            if tool in keys:
-                by_key = counted.by_key(keys[tool])
-                part += " (" + ", ".join(f"{flatten(v)}: {times(n)}" for v, n in by_key.items()) + ")"
-            parts.append(part)
-        return "; ".join(parts)
-
-    @staticmethod
-    def _constraint(rule: CallLimit, counts: Mapping[str, int]) -> str:
-        head = f"- Constraint: '{flatten(rule.tool)}' at most {times(rule.limit)} per {flatten(rule.key)}"
-        if not counts:
-            return f"{head}; no call so far"
-        return head + "; " + "; ".join(f"{flatten(v)}: {verdict(n, rule.limit)}" for v, n in counts.items())
+    def _counts(self, state: AgentState, tool: str, key: str) -> dict[str, int] | None:
+        if self.says != "verdict":
+            return None
+        return dict(state.calls[tool].by_key(key)) if tool in state.calls else {}
