@@ -57,6 +57,12 @@ class PrefixLedger:
             yield digest.digest()
 
 
+def found_in_cache(shared: int, length: int, block: int) -> int:
+    """What a `PrefixLedger` without eviction predicts for a prompt of `length` tokens, of which `shared` tokens are the
+    longest prefix that it has in common with any earlier request."""
+    return min(shared, max(length - 1, 0)) // block * block
+
+
 def sharing_order(prompts: Sequence[Sequence[int]]) -> list[int]:
     """Positions of the prompts in an order in which shared prefixes meet in the cache: lexicographic by
     token ids, which walks the prefix tree depth first. Equal prompts keep their order."""

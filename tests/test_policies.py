@@ -1,6 +1,7 @@
 """Claims about update policies over whole transcripts, and about prompts in which several copies of a bar stand."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import ClassVar
 
 import pytest
@@ -103,7 +104,7 @@ def test_append_leaves_every_copy_where_it_was_put() -> None:
     each = transcript("A", "B", "A")
     found = unfold(each, Condition("x", STATUS, Tail(), Append()), words)
     assert [len(one.injections) for one in found] == [0, 1, 2, 3]
-    for before, after in zip(found, found[1:], strict=False):
+    for before, after in pairwise(found):
         assert after.messages[: len(before.messages)] == before.messages
 
 

@@ -9,16 +9,36 @@ from harness.statusbar.agent_status import AgentStatus
 from harness.statusbar.base import BarContext, StatusBar, StatusText
 from harness.statusbar.mismatched import Mismatched
 from harness.statusbar.placebo import Placebo
-from harness.statusbar.placements import BeforeFollowUp, Placement, Tail
+from harness.statusbar.placements import (
+    BeforeFollowUp,
+    Front,
+    LastBlock,
+    LastResult,
+    OwnAction,
+    OwnBefore,
+    Placement,
+    PrefixLast,
+    SystemHead,
+    SystemTail,
+    Tail,
+)
 
 __all__ = [
     "AgentStatus",
     "BarContext",
     "BeforeFollowUp",
+    "Front",
+    "LastBlock",
+    "LastResult",
     "Mismatched",
+    "OwnAction",
+    "OwnBefore",
     "Placebo",
     "Placement",
+    "PrefixLast",
     "StatusBar",
     "StatusText",
+    "SystemHead",
+    "SystemTail",
     "Tail",
 ]
