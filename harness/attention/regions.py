@@ -18,7 +18,9 @@ _PLAIN = {
     "user": "user",
     "assistant": "assistant",
     "follow_up": "follow_up",
+    "stale_bar": "bar",
 }
+"""Older copies of the bar are of its group and have no line of their own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,8 @@ from typing import Any, get_args
 from harness.runlog import text_of
 from harness.types import EvalRecord, Role, Span
 
-BAR = "bar"
+BAR, STALE_BAR = "bar", "stale_bar"
+_BARS = (BAR, STALE_BAR)
 _ROLES: tuple[str, ...] = get_args(Role)
 _ROLE = re.compile("|".join(_ROLES))
 _THOUGHT = re.compile(r"<think>\s*(.*?)\s*</think>", re.DOTALL)
@@ -66,7 +67,7 @@ def prompt_messages(record: EvalRecord, pieces: Mapping[int, bytes]) -> list[Pro
             call = _call(f"call_{number}", _tool(rest, record.tool_names), text)
             open_calls.append((rest, call))
             found = _with_call(found, call, span.region, gap)
-        elif last and not gap.strip() and BAR in (*last.regions, span.region):
+        elif last and not gap.strip() and set(_BARS) & {*last.regions, span.region}:
             joined = last.content + gap + text
             found[-1] = replace(last, content=joined, regions=(*last.regions, span.region))
         else:
@@ -88,8 +89,8 @@ def _message(
         at = next((i for i, (key, _) in enumerate(open_calls) if key == rest), None)
         answers = open_calls.pop(at)[1].id if at is not None else None
         return PromptMessage("tool", text, (span.region,), answers=answers, tool=_tool(rest, tools))
-    if kind == BAR:
-        return PromptMessage(_role_in(gap), text, (BAR,))
+    if kind in _BARS:
+        return PromptMessage(_role_in(gap), text, (kind,))
     role: Role = "user" if kind not in _ROLES else kind  # type: ignore[assignment]
     thought = _thought(gap) if role == "assistant" else None
     return PromptMessage(role, text, (span.region,), reasoning=thought)

@@ -1,18 +1,21 @@
-"""The neutral bar: same tag, heading and line count as the bar it stands in for, same token length.
+"""The neutral bar: same tag, heading, line count and frames as the bar it stands in for, same token length.
 
-Its content says nothing about calls, limits, counts or what to do. There are ten texts, assigned by
+Its content says nothing about calls, limits, counts, work or what to do. There are ten texts, assigned by
 cluster, because the effect of one particular wording is not the effect of neutral content. A text is a
 list of short phrases; each line takes the subset whose token lengths add up to the length of the bar's
-line, so that no sentence is cut off.
+line, so that no sentence is cut off. Lines too short for that take single words.
+
+It knows the frames of a bar's lines and nothing else of the bar: what a line begins and ends with stays,
+what is between is replaced, and a line without a frame stays as it is.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from harness.errors import ConfoundError
 from harness.state import AgentState
-from harness.statusbar.base import BarContext, StatusBar, StatusText
+from harness.statusbar.base import BarContext, Frame, StatusBar, StatusText
 
 # No numbers, no limit words (maximum, left, only, again, already, yet), no tool, no merchant.
 TEXTS: tuple[tuple[str, ...], ...] = (
@@ -88,79 +91,178 @@ TEXTS: tuple[tuple[str, ...], ...] = (
     ),
 )  # fmt: skip
 
+# For lines of a few tokens, beside the phrases: things and colours, each text its own.
+WORDS: tuple[tuple[str, ...], ...] = (
+    ("green", "river", "paper", "chair", "soft", "lamp", "quiet garden", "blue sky", "the white bridge"),
+    ("silver", "cloud", "stone", "mirror", "round", "bread", "warm tea", "grey wool", "the old castle"),
+    ("wood", "music", "spring", "basket", "cool", "shade", "fresh air", "pink rose", "the small harbour"),
+    ("summer", "apple", "forest", "wide", "hall", "pine", "brown leaf", "clear glass", "the long beach"),
+    ("winter", "coffee", "lake", "smooth", "tower", "orange", "oak shelf", "soft sand", "the stone wall"),
+    ("bright", "flower", "bridge", "lobby", "yellow", "wool", "thin paper", "cold milk", "the blue door"),
+    ("castle", "rose", "purple", "studio", "mild", "sand", "dark wood", "sweet corn", "the green hill"),
+    ("white", "shelf", "library", "pleasant", "hill", "rain", "light wind", "wet grass", "the red roof"),
+    ("brown", "garden", "cotton", "beach", "snow", "glass", "black ink", "dry hay", "the calm sea"),
+    ("black", "honey", "moon", "leaf", "grass", "roof", "yellow sun", "ripe plum", "the quiet street"),
+)
+
+REMEMBERED = 20_000
+"""Lengths and fits that are kept at most."""
+Fit = tuple[tuple[str, ...], int | None]
+"""The lines that fit, and the target of the one that does not."""
+Measure = Callable[[Sequence[str], str], int]
+"""Tokens of a line, or of the block up to it, given the lines before it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Placebo:
-    """Stands in for `of`, token for token. `_fitted` remembers lengths that recur across clusters."""
+    """Stands in for `of`, token for token. `_fitted` remembers lengths that recur across clusters, `_lengths` those
+    of the phrases."""
 
     name: ClassVar[str] = "placebo"
     of: StatusBar
-    _fitted: dict[tuple[object, ...], tuple[str, ...]] = field(
-        default_factory=dict, repr=False, compare=False
-    )
+    _fitted: dict[tuple[object, ...], Fit] = field(default_factory=dict, repr=False, compare=False)
+    _lengths: dict[tuple[object, str], int] = field(default_factory=dict, repr=False, compare=False)
 
     def draw(self, state: AgentState, context: BarContext) -> StatusText | None:
         """The neutral text of the cluster. Raises ConfoundError when no exact fit exists."""
         real = self.of.draw(state, context)
         if real is None:
             return None
-        variant = context.cluster_index % len(TEXTS)
-        targets = tuple(context.count_tokens(_upto(real, number)) for number in range(1, len(real.lines) + 1))
-        key = (variant, real.tag, real.heading, targets, context.count_tokens)
+        variant, count = context.cluster_index % len(TEXTS), context.count_tokens
+        total = count(real.text)
+        for measure in (_local(real, count, self._lengths), _whole(real, count)):
+            lines, missed = self._fit(real, variant, measure, count)
+            if missed is None and count(replace(real, lines=lines).text) == total:
+                return replace(real, lines=lines, variant=variant)
+        raise ConfoundError(
+            f"no placebo line of exactly {missed or total} tokens; add phrases to the placebo text"
+        )
+
+    def _fit(self, real: StatusText, variant: int, measure: Measure, count: Callable[[str], int]) -> Fit:
+        targets = tuple(measure(real.lines[:number], line) for number, line in enumerate(real.lines))
+        kept = tuple(line for number, line in enumerate(real.lines) if _stays(real, number))
+        key = (variant, replace(real, lines=kept), targets, count)
         if key not in self._fitted:
-            self._fitted[key] = _fit(real, TEXTS[variant], targets, context.count_tokens)
-        return replace(real, lines=self._fitted[key], variant=variant)
+            if len(self._fitted) >= REMEMBERED:
+                self._fitted.clear()
+            self._fitted[key] = _fit(real, variant, targets, measure)
+        return self._fitted[key]
 
 
-def _upto(bar: StatusText, lines: int) -> str:
-    """The block up to and with its n-th line; the last line counts with the closing tag, since a
-    tokenizer may merge the characters around a line break."""
-    text = replace(bar, lines=bar.lines[:lines]).text
-    return text if lines == len(bar.lines) else text.removesuffix(f"</{bar.tag}>")
+def _stays(bar: StatusText, number: int) -> bool:
+    """Does the placebo keep the line: is it without a frame, or with nothing in it?"""
+    frame = bar.frame(number)
+    return frame is None or bar.lines[number] == "".join(frame)
 
 
-def _fit(
-    real: StatusText, phrases: Sequence[str], targets: Sequence[int], count: Callable[[str], int]
-) -> tuple[str, ...]:
+# -- lengths -------------------------------------------------------------------------------------------
+
+
+def _after(bar: StatusText) -> str:
+    """What follows the last line."""
+    closing = f"\n</{bar.tag}>" if bar.tag else ""
+    return f"{closing}\n{bar.note}" if bar.note else closing
+
+
+def _upto(bar: StatusText, lines: Sequence[str]) -> str:
+    """The block with `lines` in place of its first ones, up to and with the last of them and its line break; the last
+    of all counts with what follows it, since a tokenizer may merge the characters around a line break."""
+    text = replace(bar, lines=tuple(lines)).text
+    return text if len(lines) == len(bar.lines) else text.removesuffix(_after(bar)) + "\n"
+
+
+def _local(bar: StatusText, count: Callable[[str], int], known: dict[tuple[object, str], int]) -> Measure:
+    """Tokens of a line between its line breaks. Quick; right wherever no token reaches across the beginning of a line."""
+
+    def measure(before: Sequence[str], line: str) -> int:
+        end = _after(bar) if len(before) == len(bar.lines) - 1 else "\n"
+        key = (count, f"\n{line}{end}")
+        if key not in known:
+            if len(known) >= REMEMBERED:
+                known.clear()
+            known[key] = count(key[1])
+        return known[key]
+
+    return measure
+
+
+def _whole(bar: StatusText, count: Callable[[str], int]) -> Measure:
+    """Tokens of the block up to and with the line."""
+    return lambda before, line: count(_upto(bar, (*before, line)))
+
+
+# -- fitting -------------------------------------------------------------------------------------------
+
+
+def _fit(real: StatusText, variant: int, targets: Sequence[int], measure: Measure) -> Fit:
     lines: tuple[str, ...] = ()
-    unused = list(phrases)
-    for number, target in enumerate(targets, start=1):
-        padding = ("",) * (len(real.lines) - number)
+    for number, target in enumerate(targets):
+        frame = real.frame(number)
+        if frame is None or _stays(real, number):
+            lines = (*lines, real.lines[number])
+            continue
 
-        def length(line: str, number: int = number, padding: tuple[str, ...] = padding) -> int:
-            return count(_upto(replace(real, lines=(*lines, line, *padding)), number))  # noqa: B023
+        def length(phrases: Sequence[str], before: tuple[str, ...] = lines, frame: Frame = frame) -> int:
+            return measure(before, _written(frame, phrases))
 
-        line = _line(length, unused if len(unused) > 4 else list(phrases), phrases, target)
-        if line is None:
-            raise ConfoundError(
-                f"no placebo line of exactly {target} tokens; add phrases to the placebo text"
-            )
-        lines = (*lines, line)
-        unused = [phrase for phrase in phrases if all(phrase not in done for done in lines)]
-    return lines
+        pools = (_unused_first(pool, lines) for pool in _pools(frame, variant))
+        chosen = next((found for pool in pools if (found := _phrases(length, pool, target))), None)
+        if chosen is None:
+            return lines, target
+        lines = (*lines, _written(frame, chosen))
+    return lines, None
 
 
-def _line(length: Callable[[str], int], first: Sequence[str], more: Sequence[str], target: int) -> str | None:
-    """Phrases joined by semicolons whose line has `target` tokens; unused phrases come first, and
-    the same phrase comes twice only where a line is longer than the whole text."""
-    pool = [*first, *(p for p in more if p not in first), *more]
-    base = length(f"- {pool[0]}")
-    cost = [length(f"- {pool[0]}; {phrase}") - base for phrase in pool]
-    for start in range(len(first)):
-        chosen = _subset(pool, cost, start, target - length(f"- {pool[start]}"))
+def _pools(frame: Frame, variant: int) -> Iterator[tuple[str, ...]]:
+    """What a line may be made of, the better first: a sentence of clauses, the phrases, and with them single words."""
+    texts, words = TEXTS[variant], WORDS[variant]
+    if _is_sentence(frame):
+        clauses = tuple(phrase for phrase in texts if ":" not in phrase)
+        yield from (clauses, (*clauses, *words))
+    else:
+        yield texts
+    yield (*texts, *words)
+
+
+def _is_sentence(frame: Frame) -> bool:
+    """Does what stands in the frame begin a sentence and end it?"""
+    opening = frame[0].rstrip()
+    return frame[1].startswith(".") and (not opening or opening.endswith("."))
+
+
+def _written(frame: Frame, phrases: Sequence[str]) -> str:
+    said = "; ".join(phrases)
+    return f"{frame[0]}{said[0].upper() + said[1:] if _is_sentence(frame) else said}{frame[1]}"
+
+
+def _unused_first(pool: Sequence[str], lines: Sequence[str]) -> list[str]:
+    """The phrases that the fewest lines have so far come first."""
+    said = [line.lower() for line in lines]
+    return sorted(pool, key=lambda phrase: sum(phrase.lower() in line for line in said))
+
+
+def _phrases(length: Callable[[Sequence[str]], int], pool: Sequence[str], target: int) -> list[str] | None:
+    """Phrases that make a line of `target` tokens; the first ones are taken first, and the same phrase comes twice
+    only where a line is longer than all of them together."""
+    more = [*pool, *pool]
+    anchor = min(pool)
+    base = length([anchor])
+    cost = [length([anchor, phrase]) - base for phrase in pool] * 2
+    for start, phrase in enumerate(pool):
+        chosen = _subset(cost, start, target - length([phrase]))
         if chosen is not None:
-            line = "- " + "; ".join(pool[index] for index in [start, *chosen])
-            if length(line) == target:
-                return line
+            found = [more[index] for index in (start, *chosen)]
+            if length(found) == target:
+                return found
     return None
 
 
-def _subset(pool: Sequence[str], cost: Sequence[int], start: int, missing: int) -> list[int] | None:
+def _subset(cost: Sequence[int], start: int, missing: int) -> list[int] | None:
     """Indices other than `start`, ascending, whose costs add up to `missing` (dynamic program)."""
     if missing < 0:
         return None
     reach: dict[int, list[int]] = {0: []}
-    for index in range(len(pool)):
+    for index in range(len(cost)):
         if index == start:
             continue
         for total, indices in list(reach.items()):
