@@ -4,11 +4,30 @@ Each question is one of the ways in which a template makes two arms differ by mo
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
 
-from harness.errors import TemplateError
+from harness.conditions import Condition
+from harness.dialects import one_condition
+from harness.errors import ConfoundError, TemplateError
+from harness.prompt import render_arms
+from harness.state import AgentState
+from harness.statusbar.base import BarContext, StatusText
+from harness.statusbar.placements import (
+    BeforeFollowUp,
+    Front,
+    LastBlock,
+    LastResult,
+    OwnAction,
+    OwnBefore,
+    Placement,
+    PrefixLast,
+    SystemHead,
+    SystemTail,
+    Tail,
+)
 from harness.template import ChatTemplate
-from harness.types import Message, ToolCall, ToolSpec
+from harness.types import Message, Sample, ToolCall, ToolSpec
 
 _TOOL = ToolSpec("probe_tool", "A tool.", {"type": "object", "properties": {"value": {"type": "string"}}})
 _TOOLS = (_TOOL,)
@@ -22,6 +41,23 @@ _THINKING_CALL = Message(
 )
 _RESULT = Message("tool", "RESULT-TEXT", tool_call_id="call00001", name="probe_tool")
 _BAR = Message("user", "BAR-TEXT")
+_PLACEMENTS: tuple[Placement, ...] = (
+    Tail(),
+    SystemTail(),
+    OwnBefore(),
+    Front(),
+    OwnAction(tool="probe_tool", argument="value"),
+    BeforeFollowUp(),
+    LastBlock(),
+    LastResult(),
+    PrefixLast(),
+    SystemHead(),
+)
+_WHEN = {
+    "a follow-up": (_SYSTEM, _USER, _THINKING_CALL, _RESULT, Message("assistant", "ANSWER-TEXT"), _USER),
+    "a tool result": (_SYSTEM, _USER, _THINKING_CALL, _RESULT),
+}
+"""The two moments of a request: after what newest message it is made."""
 
 
 class Finding(NamedTuple):
@@ -41,6 +77,7 @@ def check_template(template: ChatTemplate) -> list[Finding]:
         _user_after_user(template),
         _strips_reasoning(template),
         _thinks(template),
+        *_placements(template),
     ]
 
 
@@ -121,3 +158,73 @@ def _thinks(template: ChatTemplate) -> Finding:
         "does it know thinking on and off?", _yes(native) + (", and opens the block itself" if opened else ""),
         "model.thinking=native is possible" if native else "use model.thinking=off or prompted",
     )  # fmt: skip
+
+
+# -- placements ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """A bar that says the same always."""
+
+    name: ClassVar[str] = "mark"
+
+    def draw(self, state: AgentState, context: BarContext) -> StatusText:
+        return StatusText("", ("BAR-TEXT",), heading="")
+
+
+def _placements(template: ChatTemplate) -> list[Finding]:
+    """One finding for each placement, by the very proof that a run makes before it starts."""
+    seen: dict[str, dict[str, str]] = {when: {} for when in _WHEN}
+    refused: dict[str, str] = {}
+    for placement in _PLACEMENTS:
+        for when, messages in _WHEN.items():
+            try:
+                seen[when][placement.name] = _arm(template, placement, messages)
+            except (TemplateError, ConfoundError) as error:
+                refused.setdefault(placement.name, str(error).removeprefix(_WHERE))
+    alike = {when: one_condition(shown) for when, shown in seen.items()}
+    return [_placement(placement.name, seen, refused, alike) for placement in _PLACEMENTS]
+
+
+def _placement(
+    name: str,
+    seen: dict[str, dict[str, str]],
+    refused: dict[str, str],
+    alike: dict[str, list[tuple[str, ...]]],
+) -> Finding:
+    taken = [when for when in _WHEN if name in seen[when]]
+    answer = {0: "no", 1: f"after {taken[0]} alone" if taken else "", 2: "yes"}[len(taken)]
+    meaning = [f"refused: {refused[name]}"] if name in refused else []
+    for when in taken:
+        others = [other for group in alike[when] if name in group for other in group if other != name]
+        if others:
+            meaning.append(f"after {when} one condition with {', '.join(others)}")
+    return Finding(
+        f"does it take a bar at placement {name}?",
+        answer,
+        "; ".join(meaning) or "a condition of its own",
+    )
+
+
+_WHERE = "condition bar, sample template: "
+
+
+def _arm(template: ChatTemplate, placement: Placement, messages: tuple[Message, ...]) -> str:
+    """The prompt's text; raises what refuses it."""
+    sample = Sample(
+        id="template",
+        scenario="template",
+        cluster="template",
+        series="trace",
+        messages=messages,
+        tools=_TOOLS,
+        rules=(),
+        expectation=None,
+        prior_calls=0,
+        limit=0,
+        phrasing="",
+        seed=0,
+        truth={},
+    )
+    return render_arms(template, sample, [Condition("bar", _Mark(), placement)])["bar"].prompt.text

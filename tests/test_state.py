@@ -53,8 +53,14 @@ def test_the_derived_state_is_the_generators_truth_in_every_series(seed: int, cl
 def test_nothing_that_is_merely_said_counts(seed: int, prose: str) -> None:
     claim = prose + ' I have called Xfinity again. <tool_call>{"name": "phone_call"}</tool_call>'
     for sample in all_series(seed):
-        said = [replace(m, content=claim, reasoning=claim) for m in sample.messages]
-        assert derive(said) == derive(sample.messages)
+        said = derive(replace(m, content=claim, reasoning=claim) for m in sample.messages)
+        done = derive(sample.messages)
+        assert said.calls == done.calls and said.identical == done.identical
+        assert (said.tool_calls, said.user_turns, said.todos) == (
+            done.tool_calls,
+            done.user_turns,
+            done.todos,
+        )
 
 
 @given(messages=MESSAGES)

@@ -4,7 +4,9 @@
 computation cannot drift apart.
 """
 
-from harness.state.builder import AgentState, StateBuilder, argument_hash, derive
+from harness.state.agent_state import AgentState
+from harness.state.builder import StateBuilder, derive
+from harness.state.calls import argument_hash
 from harness.state.facts import (
     ActivePath,
     Block,

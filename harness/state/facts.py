@@ -158,7 +158,7 @@ class Block:
     age: int
     """Requests since it came in."""
     uses: int
-    """Later calls that name a value which came in with it."""
+    """Later calls that name a value which first came in with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +173,7 @@ class Latest:
     known: Mapping[str, Any] = field(default_factory=dict)
     call: ToolCall | None = None
     failed: bool = False
+    """Whether the call failed, by the rule of harness/state/results.py."""
     error: str = ""
     """The kind of error, where the framework or the text states one."""
     calls: int = 0
@@ -180,6 +181,10 @@ class Latest:
     identical: int = 0
     """Calls with the same tool and the same canonical arguments since the last user message, this one included."""
     same_result: int = 0
-    """Of these, how many brought this very text back."""
+    """Of these, how many brought this very text back, this one included."""
+    identical_ever: int = 0
+    """Like `identical`, over the whole transcript."""
+    same_result_ever: int = 0
+    """Like `same_result`, over the whole transcript."""
     streak: int = 0
     """Failures of this tool in a row up to now, whatever other tools did."""

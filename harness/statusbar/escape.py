@@ -71,3 +71,8 @@ def _safe(value: str, limit: int) -> str:
         text = _SURROGATE.sub("\ufffd", _UNSEEN.sub("", text))
     redacted = redact(text)
     return redacted if len(value) <= limit + _AHEAD else redacted[:-_MARGIN]
+
+
+def unsafe(line: str) -> bool:
+    """Does a line of a bar hold a control character, an unseen one or half of a pair?"""
+    return any(pattern.search(line) for pattern in (_CONTROL, _UNSEEN, _SURROGATE))

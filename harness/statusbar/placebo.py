@@ -214,11 +214,15 @@ def _fit(real: StatusText, variant: int, targets: Sequence[int], measure: Measur
 
 
 def _pools(frame: Frame, variant: int) -> Iterator[tuple[str, ...]]:
-    """What a line may be made of, the better first: a sentence of clauses, the phrases, and with them single words."""
+    """What a line may be made of, the better first. A sentence is made of clauses, a value in JSON of what holds no
+    colon; only where that does not do come the other phrases, and single words."""
     texts, words = TEXTS[variant], WORDS[variant]
+    clauses = tuple(phrase for phrase in texts if ":" not in phrase)
     if _is_sentence(frame):
-        clauses = tuple(phrase for phrase in texts if ":" not in phrase)
-        yield from (clauses, (*clauses, *words))
+        yield clauses
+        yield (*clauses, *words)
+    elif '"' in frame[0]:
+        yield (*clauses, *words)
     else:
         yield texts
     yield (*texts, *words)

@@ -8,6 +8,7 @@ no template and no API; which of them takes the outcome is asked in `harness.tem
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
@@ -18,12 +19,19 @@ BLOCK_SEPARATOR = "\n\n"
 
 
 class Placement(Protocol):
-    """`place` returns the conversation with the bar; `name` goes into every record. Raises ConfoundError for a
-    conversation in which there is no such place."""
+    """`place` returns the conversation with the bar, and raises ConfoundError where there is no such place; `name`
+    goes into every record. A class that hangs the bar on a message of one role may say so: `needs: ClassVar[Role]`."""
 
     name: ClassVar[str]
 
     def place(self, messages: tuple[Message, ...], bar: str) -> tuple[Message, ...]: ...
+
+
+def has_place(placement: Placement, messages: Sequence[Message]) -> bool:
+    """Is there a message of the kind that the placement hangs the bar on? Before the first tool result, say, nothing
+    can stand in the last one."""
+    needs: Role | None = getattr(placement, "needs", None)
+    return needs is None or any(message.role == needs for message in reversed(messages))
 
 
 def printed(placement: Placement, bar: str) -> str:
@@ -60,6 +68,7 @@ class OwnBefore:
     """Own user-role message before the last user message."""
 
     name: ClassVar[str] = "own_before"
+    needs: ClassVar[Role] = "user"
     acknowledge: str = ""
     """What the assistant answers it; '' for no answer. Templates that want the roles to alternate need one."""
 
@@ -122,6 +131,7 @@ class BeforeFollowUp:
     """First block of the last user message, a blank line after it."""
 
     name: ClassVar[str] = "before"
+    needs: ClassVar[Role] = "user"
 
     def place(self, messages: tuple[Message, ...], bar: str) -> tuple[Message, ...]:
         return _first_block(messages, _last(messages, "user", self.name), bar)
@@ -132,6 +142,7 @@ class LastBlock:
     """Last block of the last user message, a blank line before it."""
 
     name: ClassVar[str] = "last_block"
+    needs: ClassVar[Role] = "user"
 
     def place(self, messages: tuple[Message, ...], bar: str) -> tuple[Message, ...]:
         return _last_block(messages, _last(messages, "user", self.name), bar)
@@ -142,6 +153,7 @@ class LastResult:
     """Inside the last tool result, after its text and a blank line."""
 
     name: ClassVar[str] = "last_result"
+    needs: ClassVar[Role] = "tool"
 
     def place(self, messages: tuple[Message, ...], bar: str) -> tuple[Message, ...]:
         return _last_block(messages, _last(messages, "tool", self.name), bar)
@@ -152,8 +164,8 @@ class PrefixLast:
     """First block of the newest message, a user message or a tool result."""
 
     name: ClassVar[str] = "prefix"
-    separator: str = BLOCK_SEPARATOR
-    """Between the bar and the message's own text; a blank for a mark in its first line."""
+    separator: str = " "
+    """Between the bar and the message's own text; "\\n\\n" for a block."""
 
     def place(self, messages: tuple[Message, ...], bar: str) -> tuple[Message, ...]:
         if not messages or messages[-1].role not in ("user", "tool"):
@@ -169,6 +181,7 @@ class SystemHead:
     """In the system prompt, as its last block or its first."""
 
     name: ClassVar[str] = "system_head"
+    needs: ClassVar[Role] = "system"
     at: str = "end"
     """`end`: after the system prompt's own text; `start`: before it."""
 

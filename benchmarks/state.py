@@ -1,0 +1,204 @@
+"""State and bars over a long trajectory: what distilling costs beside merely writing the same messages down.
+
+Data: a made-up trajectory of 10,000 messages (an agent that reads, edits, builds, searches, keeps a todo list and fails at
+times), about 4,900 requests. At every request a state is taken; that alone is timed first. Then every bar of conf/bar
+is drawn as it is in a run: at every request, or for every result or input, by its moment. The peer in the same run is
+`json.dumps` of the messages one by one, the least that any logger does; the named rival is the batch way, a state
+derived from all messages so far at each request, on the first 500 messages.
+
+    python benchmarks/state.py [--messages 10000]
+
+Prints one line per bar to stderr and, last, one line of JSON; exits 1 when a limit is missed.
+"""
+
+import argparse
+import json
+import random
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from itertools import pairwise
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
+
+from harness.state import AgentState, StateBuilder, derive
+from harness.statusbar.base import BarContext, StatusBar, moment_of
+from harness.types import CallLimit, Message, ToolCall
+
+LIMIT_SECONDS = 1.0
+"""For the whole trajectory: states at every request, and each bar on top of them."""
+RIVAL_MESSAGES = 500
+BARS = Path(__file__).parents[1] / "conf" / "bar"
+WORDS = "the check fails when two requests share one buffer and the second asks for more than the first left"
+MERCHANTS = ("Xfinity", "Northwind", "Brightwell Energy", "Acme Water")
+
+
+def trajectory(messages: int, seed: int = 0) -> list[Message]:
+    """A system message, then turns of about 40 messages: a user message, then calls and results in turn."""
+    draw = random.Random(seed)
+    found = [Message("system", "You are a careful engineer. Keep the todo list up to date.")]
+    while len(found) < messages:
+        clock = f"2026-03-{1 + len(found) // 400:02d}T{len(found) // 60 % 24:02d}:{len(found) % 60:02d}:00"
+        if len(found) % 40 == 1:
+            recalled = [{"source": "notes.md", "text": _prose(draw, 12)} for _ in range(3)]
+            text = f"Please look at {_file(draw)}: {_prose(draw, 30)}"
+            found.append(Message("user", text, time=clock, known={"recalled": recalled}))
+            continue
+        name, arguments, result = _step(draw, len(found))
+        call = ToolCall(name, arguments, id=f"c{len(found)}")
+        found.append(Message("assistant", _prose(draw, 8), (call,), time=clock))
+        known: dict[str, Any] = {}
+        if name == "edit_file" and draw.random() < 0.5:
+            said = {
+                "file": arguments["path"],
+                "severity": "error",
+                "line": 3,
+                "column": 7,
+                "message": "missing name",
+            }
+            known["diagnostics"] = [said]
+        if len(result) > 500:
+            known |= {"original_chars": 4 * len(result), "omitted_chars": 3 * len(result)}
+        if draw.random() < 0.02:
+            known["completions"] = [{"agent": "scout", "status": "completed", "summary": _prose(draw, 6)}]
+        failed = draw.random() < 0.1
+        known |= {"stack": "File x, line 3", "advice": "Look at the name."} if failed else {}
+        found.append(
+            Message(
+                "tool", "Error: not found" if failed else result, (), None, call.id, name, clock, None, known
+            )
+        )
+    return found[:messages]
+
+
+def _prose(draw: random.Random, words: int) -> str:
+    return " ".join(draw.choices(WORDS.split(), k=words))
+
+
+def _file(draw: random.Random) -> str:
+    return f"src/part{draw.randrange(12)}/module{draw.randrange(5)}.py"
+
+
+def _step(draw: random.Random, number: int) -> tuple[str, dict[str, Any], str]:
+    kind = draw.randrange(10)
+    if kind < 4:
+        return "read_file", {"path": _file(draw), "offset": draw.randrange(9)}, _prose(draw, 120)
+    if kind < 6:
+        return (
+            "edit_file",
+            {"path": _file(draw), "old": _prose(draw, 5), "new": _prose(draw, 9)},
+            "File updated.",
+        )
+    if kind == 6:
+        said = f"{_file(draw)}:{draw.randrange(1, 90)}:4: error: {_prose(draw, 5)}"
+        return "bash", {"command": f"make check {_file(draw)}"}, f"{_prose(draw, 20)}\n{said}\ndone"
+    if kind == 7:
+        status = ("completed", "in_progress", "pending")
+        todos = [{"content": _prose(draw, 5), "status": status[min(2, i)]} for i in range(5)]
+        return "todo_write", {"todos": todos}, "Todo list updated"
+    if kind == 8:
+        return (
+            "phone_call",
+            {"merchant": draw.choice(MERCHANTS), "purpose": f"case {number}"},
+            _prose(draw, 15),
+        )
+    return "web_search", {"query": _prose(draw, 4)}, _prose(draw, 60)
+
+
+def _count(text: str) -> int:
+    """Stands for a tokenizer, whose own speed is not the matter here."""
+    return len(text) // 4 + 1
+
+
+def states(messages: Sequence[Message]) -> list[tuple[str, AgentState]]:
+    """A state for every message from the second on, with the role of the newest message."""
+    builder, found = StateBuilder(), []
+    for message in messages:
+        builder.advance(message)
+        found.append((message.role, builder.state()))
+    return found
+
+
+def draws(bar: StatusBar, taken: Sequence[tuple[str, AgentState]]) -> tuple[float, int]:
+    """Seconds and characters of drawing `bar` at all its moments."""
+    wanted = {"request": ("request",), "result": ("tool",), "input": ("tool", "user")}[moment_of(bar)]
+    requests = [s for (_, s), (after, _) in pairwise(taken) if after == "assistant"]
+    chosen = requests if wanted == ("request",) else [s for role, s in taken if role in wanted]
+    limit = (CallLimit("phone_call", "merchant", 3),)
+    previous, characters = None, 0
+    begun = perf_counter()
+    for state in chosen:
+        drawn = bar.draw(state, BarContext(limit, 0, MERCHANTS, _count, previous))
+        if drawn is not None:
+            previous = drawn.text
+            characters += len(previous)
+    return perf_counter() - begun, characters
+
+
+def bars() -> dict[str, StatusBar]:
+    """Every bar of conf/bar that stands on its own."""
+    found = {}
+    for file in sorted(BARS.glob("*.yaml")):
+        found[file.stem] = instantiate(OmegaConf.load(file))
+    return found
+
+
+def seconds(work: Callable[[], object], rounds: int = 3) -> float:
+    """The fastest of some rounds: other processes can only slow it down."""
+    best = float("inf")
+    for _ in range(rounds):
+        begun = perf_counter()
+        work()
+        best = min(best, perf_counter() - begun)
+    return best
+
+
+def rival(messages: Sequence[Message]) -> None:
+    """The batch way: at each request a state from all messages so far."""
+    for number, message in enumerate(messages):
+        if message.role == "assistant":
+            derive(messages[:number])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--messages", type=int, default=10_000, metavar="N")
+    messages = trajectory(parser.parse_args().messages)
+    plain = [asdict(message) for message in messages]
+    peer = seconds(lambda: [json.dumps(message) for message in plain])
+    alone = seconds(lambda: states(messages))
+    first = messages[:RIVAL_MESSAGES]
+    batch, same = seconds(lambda: rival(first), 1), seconds(lambda: states(first), 1)
+    taken = states(messages)
+    each = {}
+    for name, bar in bars().items():
+        took, characters = draws(bar, taken)
+        each[name] = round(took, 3)
+        print(f"{name}: {took:.3f} s, {characters} characters", file=sys.stderr)
+    whole = alone + sum(each.values())
+    slowest = max(each, key=lambda name: each[name])
+    ok = alone < LIMIT_SECONDS and all(alone + took < LIMIT_SECONDS for took in each.values())
+    figures = {
+        "messages": len(messages),
+        "requests": sum(message.role == "assistant" for message in messages),
+        "state_seconds": round(alone, 3),
+        "peer": "json.dumps of the messages, one by one",
+        "peer_seconds": round(peer, 3),
+        "ratio": round(alone / peer, 2),
+        "batch_over_incremental_at_500": round(batch / same, 1),
+        "bars": each,
+        "slowest_bar": slowest,
+        "state_and_slowest_bar_seconds": round(alone + each[slowest], 3),
+        "state_and_all_bars_seconds": round(whole, 3),
+    }
+    limit = {"state_and_each_bar_seconds": LIMIT_SECONDS}
+    print(json.dumps({"name": "state", "figures": figures, "limit": limit, "ok": ok}))
+    return 0 if ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,60 @@
+"""A bar, placement or policy by its name: a file of `conf/`, or a class path, with options of one's own.
+
+Knows Hydra's groups and overrides; knows nothing of what the objects do.
+"""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
+
+from harness import compose
+from harness.errors import ConfigError
+
+
+def node(group: str, name: str, options: Sequence[str] = ()) -> dict[str, Any]:
+    """`conf/<group>/<name>.yaml`, or `{_target_: name}` for a dotted class path, with `key=value` options put in.
+
+    Raises ConfigError for an unknown name or an option that is none.
+    """
+    with compose._hydra_mistakes(), compose._hydra() as hydra:
+        known = hydra.config_loader.get_group_options(group)
+        if name in known:
+            plain = compose._composed(hydra, f"{group}/{name}", []).get(group)
+        elif "." in name:
+            plain = {"_target_": name}
+        else:
+            raise ConfigError(
+                f"{group} {name}: there are {', '.join(known)}; a class of your own goes by its path, as in "
+                "my_module.MyClass"
+            )
+        made = OmegaConf.create(plain)
+        for override in OverridesParser.create().parse_overrides(list(options)):
+            if override.is_delete() or override.is_sweep_override():
+                raise ConfigError(f"{group} {name}, option {override.input_line}: expected key=value")
+            OmegaConf.update(made, override.key_or_group, override.value(), force_add=True)
+        filled = OmegaConf.to_container(made, resolve=True)
+    assert isinstance(filled, dict)
+    return {str(key): value for key, value in filled.items()}
+
+
+def part(group: str, name: str, options: Sequence[str] = ()) -> Any:
+    """The object that `node` describes. A class may lie in the working folder. Raises ConfigError."""
+    described = node(group, name, options)
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)  # last, so that no file there stands in for an installed package
+    try:
+        return instantiate(described)
+    except Exception as error:
+        raise ConfigError(f"{group} {name}: {compose._one_line(error.__cause__ or error)}") from error
+
+
+def names(group: str) -> list[str]:
+    """What `conf/<group>` offers, sorted."""
+    with compose._hydra() as hydra:
+        return sorted(hydra.config_loader.get_group_options(group))

@@ -1,0 +1,75 @@
+"""A wrong bar, for trust tests: every count of calls is off by a share, everything else is true.
+
+Drawn by the very code of another bar over a changed state, so that form, wording and order are those of the true bar.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from harness.state import AgentState, CallCount, Latest
+from harness.statusbar.base import BarContext, StatusBar, StatusText
+from harness.types import CallLimit
+
+LARGEST = 50
+"""Percent, either way."""
+
+
+def changed(count: int, percent: int) -> int:
+    """`count` moved by `percent` of itself: the change is rounded half away from zero and at least one unit, unless
+    `percent` is 0; no count falls below 0, and a count of 0 has nothing to be moved by."""
+    if percent == 0 or count == 0:
+        return count
+    by = max(1, math.floor(count * abs(percent) / 100 + 0.5))
+    return max(0, count + (by if percent > 0 else -by))
+
+
+@dataclass(frozen=True, slots=True)
+class Corrupted:
+    """`of`, drawn over a state in which all calls are counted wrong by `percent` (-50 … 50; 0 is the true bar).
+
+    Counts per key value and per tool are moved. The total of a tool that has a rule moves by as much as its keys
+    together, so that the bar does not contradict itself: it is wrong about the transcript, not about its own sum.
+    Repeats, failures, todos and the rest stay true.
+    """
+
+    name: ClassVar[str] = "corrupted"
+    of: StatusBar
+    percent: int
+
+    def __post_init__(self) -> None:
+        if not -LARGEST <= self.percent <= LARGEST:
+            raise ValueError(f"percent={self.percent}: expected a whole number from -{LARGEST} to {LARGEST}")
+
+    def draw(self, state: AgentState, context: BarContext) -> StatusText | None:
+        """What the bar would say of the changed counts; None where the true bar says nothing."""
+        return self.of.draw(self._wrong(state, context.rules), context)
+
+    def _wrong(self, state: AgentState, rules: tuple[CallLimit, ...]) -> AgentState:
+        keys: dict[str, str] = {}
+        for rule in rules:
+            keys.setdefault(rule.tool, rule.key)
+        calls = {tool: self._counted(counted, keys.get(tool)) for tool, counted in state.calls.items()}
+        moved = sum(calls[tool].total - counted.total for tool, counted in state.calls.items())
+        return replace(
+            state,
+            calls=calls,
+            tool_calls=max(0, state.tool_calls + moved),
+            latest=self._seen(state.latest) if state.latest is not None else None,
+            arrived=tuple(map(self._seen, state.arrived)),
+        )
+
+    def _seen(self, latest: Latest) -> Latest:
+        return replace(latest, calls=changed(latest.calls, self.percent))
+
+    def _counted(self, counted: CallCount, key: str | None) -> CallCount:
+        wrong: dict[str, Mapping[str, int]] = {
+            argument: {value: changed(count, self.percent) for value, count in values.items()}
+            for argument, values in counted.by_argument.items()
+        }
+        total = changed(counted.total, self.percent)
+        by_key = counted.by_key(key) if key is not None else {}
+        if by_key and key is not None:
+            total = max(0, counted.total + sum(wrong[key].values()) - sum(by_key.values()))
+        return CallCount(total, wrong)

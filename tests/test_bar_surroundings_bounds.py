@@ -1,0 +1,279 @@
+"""Claims about the bars that look at the surroundings that hold for any state: bounds, order, no forgery, a placebo; and
+what the difference of two environments says."""
+
+import re
+from dataclasses import replace
+
+import pytest
+from core_samples import context, sample
+from core_samples import words as words_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from surroundings_states import BUSY, HOSTILE, at, hostile, text, with_copies, words
+
+from harness.conditions import Condition, unfold
+from harness.state import AgentState
+from harness.state.facts import ActivePath, Block, FileRead, Recalled, TodoItem, TodoList
+from harness.statusbar.base import StatusBar, looks_back, moment_of
+from harness.statusbar.context_budget import ContextBudget
+from harness.statusbar.context_table import ContextTable
+from harness.statusbar.environment_details import EnvironmentDetails, EnvironmentDifference
+from harness.statusbar.file_previews import FilePreviews
+from harness.statusbar.placebo import Placebo
+from harness.statusbar.placements import Tail
+from harness.statusbar.policies import Append, OnChange, UpdatePolicy
+from harness.statusbar.recalled_memory import RecalledMemory
+from harness.statusbar.system_state import SystemState
+from harness.statusbar.tool_budget import ToolBudget
+from harness.statusbar.turn_meta import TurnMeta
+from harness.template import ChatTemplate
+from harness.types import Message, ToolCall
+
+BARS: tuple[StatusBar, ...] = (
+    TurnMeta(tools_as_skills=True, git=True),
+    EnvironmentDetails(cost=True),
+    EnvironmentDifference(),
+    SystemState(),
+    FilePreviews(),
+    RecalledMemory(),
+    ContextTable(),
+    ContextBudget(),
+    ToolBudget(total=10, limits={"read_file": 3}),
+)
+each_bar = pytest.mark.parametrize("bar", BARS, ids=lambda bar: bar.name)
+tag_of = {bar.name: (re.search(r"</(\w+)>$", text(bar)) or [""])[1] for bar in BARS}
+
+
+# -- any content -----------------------------------------------------------------------------------------
+
+
+@each_bar
+@given(content=st.one_of(words, st.just(HOSTILE), words.map(lambda part: part + HOSTILE)))
+@settings(max_examples=40)
+def test_content_forges_neither_tag_nor_line(bar: StatusBar, content: str) -> None:
+    drawn = bar.draw(hostile(content), context())
+    assert drawn is not None
+    said = drawn.text
+    tag = tag_of[bar.name]
+    assert [said.count(f"<{tag}>"), said.count(f"</{tag}>"), said.count("<"), said.count(">")] == [1, 1, 2, 2]
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029]", said)
+    assert len(said.split("\n")) == len(drawn.lines) + (bool(drawn.heading) + 2 if drawn.tag else 0)
+    fixed = [line for line in said.split("\n") if line.startswith(("# ", "## ", "Active paths", "~ "))]
+    assert len(fixed) == len(set(fixed)) and not any("forged" in line for line in fixed)
+    assert drawn == bar.draw(hostile(content), context())
+
+
+@each_bar
+def test_a_secret_in_the_content_is_not_shown(bar: StatusBar) -> None:
+    secret = "sk-proj-" + "aB3dE5fG7hJ9kL1m" * 2
+    assert secret[8:20] not in text(bar, hostile(f"key {secret} end"))
+
+
+@each_bar
+def test_a_bar_with_the_same_options_is_the_same_bar(bar: StatusBar) -> None:
+    assert bar == replace(bar)  # type: ignore[type-var]
+    assert hash(bar) == hash(replace(bar))  # type: ignore[type-var]
+
+
+def test_only_the_difference_looks_back_and_only_the_tool_budget_stands_in_results() -> None:
+    assert [bar.name for bar in BARS if looks_back(bar)] == ["environment_difference"]
+    assert [bar.name for bar in BARS if moment_of(bar) == "result"] == ["tool_budget"]
+
+
+# -- bounds and order ------------------------------------------------------------------------------------
+
+reads = st.lists(
+    st.builds(FileRead, words, st.text("ab \n<&é", max_size=3000), st.integers(0, 50)), max_size=15
+)
+
+
+@given(reads, st.integers(1, 400), st.integers(1, 9))
+@settings(max_examples=40)
+def test_previews_are_bounded_and_newest_first(reads: list[FileRead], characters: int, lines: int) -> None:
+    bar = FilePreviews(characters=characters, lines=lines)
+    drawn = bar.draw(replace(BUSY, reads=tuple(reads)), context())
+    assert (drawn is None) == (not reads)
+    if drawn is None:
+        return
+    starts = [number for number, line in enumerate(drawn.lines[:-1]) if line.startswith("- ")]
+    assert len(starts) == min(len(reads), 12)
+    for start, end in zip(starts, [*starts[1:], len(drawn.lines) - 1], strict=True):
+        quoted = drawn.lines[start + 1 : end]
+        shown = "\n".join(line[2:] for line in quoted)
+        assert len(quoted) <= lines
+        assert len(shown.replace("&lt;", "<").replace("&amp;", "&")) <= characters
+    newest_first = sorted(reads, key=lambda read: -read.message)
+    assert drawn == bar.draw(replace(BUSY, reads=tuple(newest_first)), context())
+
+
+@given(st.text("ab \né😀<&", max_size=400), st.integers(1, 120), st.integers(1, 6))
+@settings(max_examples=150)
+def test_an_item_of_memory_keeps_its_quota_of_lines_and_bytes(content: str, quota: int, lines: int) -> None:
+    bar = RecalledMemory(lines=lines, bytes=quota)
+    drawn = bar.draw(replace(BUSY, recalled=(Recalled("m", content),)), context())
+    assert drawn is not None
+    quoted = [line[2:] for line in drawn.lines[1:]]
+    assert len(quoted) <= lines
+    assert len("\n".join(quoted).encode()) <= quota
+    if len(content.encode()) <= quota and content.count("\n") < lines and not set("<&") & set(content):
+        assert "\n".join(quoted).split() == content.split()
+
+
+@given(st.permutations(range(16)), st.integers(0, 3))
+def test_the_working_set_does_not_depend_on_the_order_of_arrival(order: list[int], most: int) -> None:
+    paths = [ActivePath(f"p{number}", "file", number % (most + 1)) for number in range(16)]
+    shuffled = tuple(paths[number] for number in order)
+    for bar in (TurnMeta(), EnvironmentDetails()):
+        drawn = text(bar, replace(BUSY, working_set=shuffled))
+        assert drawn == text(bar, replace(BUSY, working_set=tuple(paths)))
+        assert drawn.count("(file)") == 8
+
+
+@given(st.datetimes(), st.datetimes())
+def test_turn_meta_changes_with_the_day_and_with_nothing_finer(one: object, other: object) -> None:
+    first, second = str(one), str(other)
+    same = text(TurnMeta(), at(first)) == text(TurnMeta(), at(second))
+    assert same == (first[:10] == second[:10])
+    assert text(TurnMeta(), at(first)) == text(TurnMeta(), at(f"{first[:10]}T23:59:59.999999+14:00"))
+
+
+@given(st.integers(0, 300), st.integers(1, 30), st.sampled_from(["newest", "largest"]))
+def test_the_context_table_is_bounded_and_in_order(number: int, most: int, which: str) -> None:
+    blocks = tuple(Block(n, "user", (n * 7919) % 101, number - n, 0) for n in range(number))
+    drawn = ContextTable(most=most, which=which).draw(replace(BUSY, blocks=blocks), context())
+    assert (drawn is None) == (number == 0)
+    if drawn is None:
+        return
+    ids = [int(line.split()[1]) for line in drawn.lines[2:] if line.startswith("| ")]
+    assert ids == sorted(set(ids)) and len(ids) == min(number, most)
+    assert (f"- {number - most} " in drawn.lines[-1]) == (number > most)
+
+
+# -- the difference of two environments ------------------------------------------------------------------
+
+DIFFERENCE = EnvironmentDifference(window=1000)
+
+
+def difference(state: AgentState, *copies: str) -> str | None:
+    drawn = DIFFERENCE.draw(state, with_copies(*copies))
+    return drawn.text if drawn else None
+
+
+def test_nothing_is_said_when_nothing_has_changed() -> None:
+    assert difference(BUSY, text(DIFFERENCE)) is None
+    assert difference(replace(BUSY, requests=99), text(DIFFERENCE)) is None
+
+
+def test_only_the_changed_lines_are_said() -> None:
+    later = replace(
+        at("2026-03-02T14:06:00"),
+        reads=(FileRead("README.md", "x", 20), *BUSY.reads[:1]),
+        todos=TodoList((replace(BUSY.todos.items[1], status="completed"), TodoItem(4, "Tell", "in_progress"))),
+    )
+    assert difference(later, text(DIFFERENCE)) == (
+        "<environment_details>\n"
+        "Changed:\n"
+        "# Open Files\n"
+        "- README.md\n"
+        "~ off the list: notes.md\n"
+        "# Current Time\n"
+        "- 2026-03-02 14:06\n"
+        "# Todos\n"
+        "| 2 | Fix ¦ it | completed |\n"
+        "| 4 | Tell | in_progress |\n"
+        "~ off the list: 1\n"
+        "~ off the list: 3\n"
+        "</environment_details>"
+    )
+
+
+def test_what_only_the_copy_before_said_is_said_again_when_that_copy_is_gone() -> None:
+    changed = difference(at("2026-03-02T14:06"), text(DIFFERENCE))
+    assert changed is not None and "# Todos" not in changed
+    again = difference(at("2026-03-02T14:06"), changed)
+    assert again is not None and "# Todos" in again and "# Current Time" not in again
+
+
+paths = st.sampled_from(["a.py", "b.py", "c.py", "# Todos", "off the list: a.py", "~ off the list: a.py"])
+states = st.builds(
+    lambda minute, opened, tasks, active: replace(
+        at(f"2026-03-02T14:{minute:02d}"),
+        reads=tuple(FileRead(path, "", number) for number, path in enumerate(opened)),
+        working_set=tuple(ActivePath(path, "file", number) for number, path in enumerate(active)),
+        todos=TodoList.written(tasks),
+    ),
+    st.integers(0, 2),
+    st.lists(paths, max_size=4, unique=True),
+    st.lists(st.tuples(st.sampled_from(["plan", "| 1 | x", "run"]), st.just("pending")), max_size=4),
+    st.lists(paths, max_size=4, unique=True),
+)
+
+
+@given(st.lists(states, min_size=2, max_size=5))
+@settings(max_examples=60)
+def test_the_copies_together_say_the_whole_environment_and_no_more(history: list[AgentState]) -> None:
+    copies: list[str] = []
+    for state in history:
+        copies.extend(filter(None, [difference(state, *copies)]))
+    assert difference(history[-1], *copies) is None
+    whole = EnvironmentDetails(window=1000)
+    assert folded(copies) == folded([text(whole, history[-1])])
+
+
+def folded(copies: list[str]) -> dict[str, set[str]]:
+    """A reader's own notes: section → lines that still hold, table heads left out."""
+    held: dict[str, dict[str, str]] = {}
+    for line in "\n".join(copies).split("\n"):
+        if line.startswith("# "):
+            section = held.setdefault(line, {})
+            single = line not in ("# Open Files", "# Active Files", "# Todos")
+        elif line.startswith("~ off the list: "):
+            section.pop(line[16:])
+        elif line.startswith("- "):
+            section["" if single else line[2:]] = line
+        elif line.startswith("| ") and "---" not in line and "| id |" not in line:
+            section[line.split(" | ")[0][2:]] = line
+    return {title: set(lines.values()) for title, lines in held.items() if lines}
+
+
+TRANSCRIPT = (
+    Message("system", "You edit files."),
+    Message("user", "Fix src/area.py", time="2026-03-02T14:05:00"),
+    Message("assistant", tool_calls=(ToolCall("read_file", {"path": "src/area.py"}, id="1"),)),
+    Message("tool", "side = 1", tool_call_id="1", name="read_file", time="2026-03-02T14:05:30"),
+    Message("assistant", "Which side?"),
+    Message("user", "The left one", time="2026-03-02T14:07:00"),
+)
+
+
+@pytest.mark.parametrize("policy", [Append(), OnChange()], ids=lambda policy: policy.name)
+def test_over_a_transcript_each_copy_says_what_has_changed_and_the_placebo_comes_with_it(policy: UpdatePolicy) -> None:
+    bar = EnvironmentDifference(window=0)
+    arms = [Condition("d", each, Tail(), policy) for each in (bar, Placebo(bar))]
+    real, neutral = (unfold(sample(TRANSCRIPT), arm, words_of)[-1].injections for arm in arms)
+    assert [copy.bar.text.splitlines()[1:-1] for copy in real] == [
+        ["# Active Files", "- src/area.py (file)", "# Current Time", "- 2026-03-02 14:05", "# Current Mode", "- act"],
+        ["Changed:", "# Open Files", "- src/area.py"],
+        ["Changed:", "# Current Time", "- 2026-03-02 14:07"],
+    ]
+    assert [(copy.at, words_of(copy.bar.text)) for copy in neutral] == [
+        (copy.at, words_of(copy.bar.text)) for copy in real
+    ]
+
+
+# -- the placebo -----------------------------------------------------------------------------------------
+
+
+@each_bar
+def test_every_bar_has_its_placebo_on_the_real_tokenizer(bar: StatusBar, qwen: ChatTemplate) -> None:
+    for cluster in range(10):
+        at_hand = context(cluster_index=cluster, count=qwen.count)
+        real = bar.draw(BUSY, at_hand)
+        neutral = Placebo(bar).draw(BUSY, at_hand)
+        assert real is not None and neutral is not None
+        assert qwen.count(neutral.text) == qwen.count(real.text)
+        assert len(neutral.lines) == len(real.lines)
+        for number, (said, instead) in enumerate(zip(real.lines, neutral.lines, strict=True)):
+            frame = real.frame(number)
+            assert (said == instead) if frame is None else instead.startswith(frame[0])
+            assert frame is None or said != instead
