@@ -91,8 +91,14 @@ def test_a_guard_by_arguments_blocks_a_good_call_and_one_that_sees_results_spare
     run = _swe(cases_dir, CHANGING)
     stopped = blocked(run.messages, LoopGuard(warn=None, halt=None))
     assert [trip.count for trip in stopped] == [3, 4]
-    # The fourth run of the script, which is blocked, is the one that finds the flag.
-    assert "HTB{" in run.messages[stopped[-1].message].content
+    # Each run of the script brought something new, the last blocked one as well.
+    repeated = run.messages[stopped[-1].message - 1].tool_calls[0].arguments
+    results = [
+        run.messages[number + 1].content
+        for number, message in enumerate(run.messages)
+        if message.tool_calls and message.tool_calls[0].arguments == repeated
+    ]
+    assert len(results) == len(set(results)) == 4
     assert blocked(run.messages, LoopGuard(aware="results", warn=None, halt=None)) == []
 
 
@@ -101,4 +107,4 @@ def test_the_same_wrong_answer_over_and_over_is_blocked_by_both(cases_dir: Path)
     for guard in (LoopGuard(warn=None, halt=None), LoopGuard(aware="results", warn=None, halt=None)):
         stopped = blocked(run.messages, guard)
         assert [trip.count for trip in stopped] == [3, 4]
-        assert all("Wrong flag" in run.messages[trip.message].content for trip in stopped)
+        assert len({run.messages[trip.message].content for trip in stopped}) == 1

@@ -177,7 +177,7 @@ def test_samples_load_as_a_dataset() -> None:
     row = dataset[0]
     assert (
         len(dataset) == 2
-        and row["expectation.side"] == "due"
+        and row["expectation"]["side"] == "due"
         and row["truth"] == '{"phone_call":{"Xfinity":1}}'
     )
     assert row["messages"][1]["tool_calls"][0]["arguments"] == '{"merchant":"Xfinity"}'

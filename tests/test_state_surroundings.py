@@ -25,7 +25,7 @@ def touched(*messages: Message) -> dict[str, int]:
     [
         ("Look at src/app/main.py and README.md, please.", ["README.md", "src/app/main.py"]),
         ("In `./lib/x.ts` (see docs/) at a/b.c:12:5.", ["a/b.c", "docs", "lib/x.ts"]),
-        ("<src/a.py> --file=src/b.py 'c/d e.txt'", ["c/d", "e.txt", "src/a.py", "src/b.py"]),
+        ("<src/a.py> --file=src/b.py 'c/d.c e.txt'", ["c/d.c", "e.txt", "src/a.py", "src/b.py"]),
         ("/etc/hosts ~/x.txt ../up/y C:/z.ini", ["../up/y", "/etc/hosts", "C:/z.ini", "~/x.txt"]),
         ("src/harness/state src/Makefile node/@types/x.d.ts", ["node/@types/x.d.ts", "src/Makefile", "src/harness/state"]),
         ("https://a.com/b.py www.a.org/c.py?x=d/e.py me@a.py git@a.com:b/c.git", []),

@@ -38,7 +38,7 @@ _EXTENSIONS = _set(
 )
 _FILES = _set("makefile dockerfile license readme changelog authors notice procfile gemfile rakefile")
 _DOMAIN = re.compile(
-    r"(?:[\w-]+\.)+(?:com|org|net|io|dev|edu|gov|ai|co|uk|de|fr|eu|us|info|app|me)(?::\d+)?", re.I
+    r"(?:[\w-]+\.)+(?:com|org|net|io|dev|edu|gov|ai|co|uk|de|fr|eu|us|info|app|me)(?::\d+)?/", re.I
 )
 _NUMBERS = re.compile(r"[vV]?\d[\d./:_-]*(?:[TZ][\d:.Z+-]*)?")
 _PLACE = re.compile(r"(?::\d+){1,2}:?$|\(\d+,\d+\):?$|#L\d+(?:-L?\d+)?$")
@@ -52,6 +52,8 @@ _PATH_NAMES = re.compile(
 _PATCHED = re.compile(r"^(?:\*\*\* (?:Add|Update|Delete) File: |\+\+\+ (?:b/)?)(\S.*?)\s*$", re.M)
 _NAME_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
+_COMMANDS = ("command", "cmd")
+"""Arguments that hold a command; its first word says what it does."""
 _READS = frozenset({"read", "open", "view", "cat", "show"})
 _EDITS = frozenset({"write", "edit", "create", "apply", "patch", "insert", "replace"})
 _RUNS = _set(
@@ -72,7 +74,7 @@ def path_of(word: str, *, argument: bool = False) -> str | None:
     of words with one slash needs something more to be a path; as a whole `argument` of a call it is one."""
     if len(word) > MAX_PATH or ("/" not in word and "." not in word):
         return None
-    if "://" in word:
+    if "://" in word or _DOMAIN.match(word):
         return None
     word = _PLACE.sub("", word.rpartition("=")[2].rstrip(_EDGES))
     if _MAIL.match(word) or not _PLAIN.fullmatch(word) or _NUMBERS.fullmatch(word):
@@ -85,8 +87,6 @@ def path_of(word: str, *, argument: bool = False) -> str | None:
     extension = ending[1].lower() if ending else ""
     if "/" not in word:
         return path if extension in _EXTENSIONS and not word.endswith("..") else None
-    if _DOMAIN.fullmatch(parts[0]) and not word.startswith(("/", ".", "~")):
-        return None
     rooted = word.startswith(("/", "./", "../", "~/")) or word.endswith("/")
     if argument or rooted or extension or parts[-1].lower() in _FILES or len(parts) > 2:
         return path
@@ -129,8 +129,8 @@ def strings_of(arguments: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def paths_of(call: ToolCall) -> tuple[str, ...]:
-    """Paths that a call names, each once: arguments whose name says so, then words of the first lines of the others,
-    then the files of a patch. Several lines of an argument are content, and content names no path."""
+    """Paths that a call names, each once: arguments whose name says so, then words of arguments of one line and of a
+    command's first line, then the files of a patch. Other arguments of several lines are content and name none."""
     named: dict[str, None] = {}
     others: dict[str, None] = {}
     for name, value in strings_of(call.arguments):
@@ -144,9 +144,9 @@ def paths_of(call: ToolCall) -> tuple[str, ...]:
         ):
             named[_bare(first)] = None
             continue
-        whole = path_of(first, argument=True) if " " not in first else None
-        for path in (whole,) if whole else paths_in(first):
-            others[path] = None
+        if not rest or name in _COMMANDS:
+            whole = path_of(first, argument=True) if " " not in first else None
+            others.update(dict.fromkeys((whole,) if whole else paths_in(first)))
         if rest:
             others.update((_bare(path), None) for path in _PATCHED.findall(value[:SCANNED]))
     return tuple({**named, **others})
@@ -160,7 +160,7 @@ def _verbs(name: str) -> frozenset[str]:
 def deed_of(call: ToolCall) -> Deed:
     """What the call does with the paths it names: by the first word of its command, if it has one and that says so
     (`cat a.py` in a shell, `view` of an editor), else by the words in the tool's name."""
-    command = next((v for n in ("command", "cmd") if isinstance(v := call.arguments.get(n), str)), "")
+    command = next((v for n in _COMMANDS if isinstance(v := call.arguments.get(n), str)), "")
     first = command[:SCANNED].split(None, 1)
     for words in (_verbs(first[0]) if first else frozenset(), _verbs(call.name)):
         if words & _EDITS:

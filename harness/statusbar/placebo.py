@@ -248,10 +248,11 @@ def _unused_first(pool: Sequence[str], lines: Sequence[str]) -> list[str]:
 def _phrases(length: Callable[[Sequence[str]], int], pool: Sequence[str], target: int) -> list[str] | None:
     """Phrases that make a line of `target` tokens; the first ones are taken first, and the same phrase comes twice
     only where a line is longer than all of them together."""
-    more = [*pool, *pool]
     anchor = min(pool)
     base = length([anchor])
-    cost = [length([anchor, phrase]) - base for phrase in pool] * 2
+    cost = [length([anchor, phrase]) - base for phrase in pool]
+    rounds = 2 + max(0, target) // max(1, sum(cost))
+    more, cost = [*pool] * rounds, cost * rounds
     for start, phrase in enumerate(pool):
         chosen = _subset(cost, start, target - length([phrase]))
         if chosen is not None:
