@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from harness.state import AgentState
 from harness.state.facts import ActivePath, Block, CallCount, FileRead, Latest, Recalled, TodoList
-from harness.statusbar.base import BarContext, StatusBar
+from harness.statusbar.base import StatusBar
 from harness.types import ToolCall, ToolSpec
 
 TIME = "2026-03-02T14:05:09+01:00"
@@ -73,11 +73,6 @@ def hostile(content: str) -> AgentState:
 def at(time: str) -> AgentState:
     """BUSY at another time."""
     return replace(BUSY, time=time, date=time[:10])
-
-
-def with_copies(*copies: str) -> BarContext:
-    """A context in which these copies of the bar stand in the transcript, oldest first."""
-    return replace(context(), previous=copies[-1] if copies else None, earlier=copies)
 
 
 words = st.text(st.characters(exclude_categories=("Cs",)), max_size=60)

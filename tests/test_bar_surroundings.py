@@ -69,7 +69,8 @@ def test_turn_meta_says_how_the_request_was_routed_and_what_the_repository_holds
 
 def test_turn_meta_is_the_same_within_a_day_and_another_on_the_next() -> None:
     morning, evening, next_day = (
-        text(TurnMeta(), at(when)) for when in ("2026-03-02T00:00", "2026-03-02T23:59:59Z", "2026-03-03T00:00")
+        text(TurnMeta(), at(when))
+        for when in ("2026-03-02T00:00", "2026-03-02T23:59:59Z", "2026-03-03T00:00")
     )
     assert morning == evening != next_day
 
@@ -92,7 +93,9 @@ def test_without_a_date_the_block_begins_with_the_working_set() -> None:
 
 def test_eight_of_sixteen_paths_are_shown_most_touched_first_then_by_name() -> None:
     paths = tuple(ActivePath(f"p{number:02d}", "file", number // 2) for number in range(16))
-    shown = [line for line in text(TurnMeta(), replace(BUSY, working_set=paths)).splitlines() if line[:2] == "- "]
+    shown = [
+        line for line in text(TurnMeta(), replace(BUSY, working_set=paths)).splitlines() if line[:2] == "- "
+    ]
     assert [line[2:5] for line in shown] == ["p14", "p15", "p12", "p13", "p10", "p11", "p08", "p09"]
 
 
@@ -176,7 +179,9 @@ def test_system_state_says_five_facts() -> None:
     )
 
 
-def test_system_state_knows_nothing_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
+def test_system_state_knows_nothing_of_this_machine(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: object
+) -> None:
     here = text(SystemState(), AgentState())
     monkeypatch.chdir(str(tmp_path))
     monkeypatch.setenv("SHELL", "/bin/other")
@@ -210,7 +215,9 @@ def test_file_previews_stand_behind_bars_newest_first_with_one_line_of_advice() 
 def test_twelve_previews_of_twelve_hundred_characters_each() -> None:
     reads = tuple(FileRead(f"f{number}", "a " * 2000, number) for number in range(20))
     lines = text(FilePreviews(), replace(BUSY, reads=reads)).splitlines()
-    assert [line for line in lines if line.startswith("- ")] == [f"- f{number}" for number in range(19, 7, -1)]
+    assert [line for line in lines if line.startswith("- ")] == [
+        f"- f{number}" for number in range(19, 7, -1)
+    ]
     assert {len(line) for line in lines if line.startswith("| ")} <= {1201, 1202}
 
 
@@ -287,7 +294,9 @@ def test_a_long_context_is_cut_to_some_blocks_and_the_rest_is_counted(which: str
 
 
 def test_the_context_budget_is_one_line_in_its_tag() -> None:
-    assert text(ContextBudget(window=100)) == "<system_warning>Token usage: 5/100; 95 remaining</system_warning>"
+    assert (
+        text(ContextBudget(window=100)) == "<system_warning>Token usage: 5/100; 95 remaining</system_warning>"
+    )
 
 
 def test_the_context_budget_rounds_up_waits_for_its_share_and_never_goes_below_nothing() -> None:

@@ -127,7 +127,11 @@ def test_an_empty_result_holds_the_bar_alone_without_blank_lines() -> None:
         (Tail(), (USER, CALL), "placement tail: 1 of the newest calls have no result yet"),
         (SystemTail(), (USER, CALL), "placement system_tail: 1 of the newest calls"),
         (OwnAction(), (USER, CALL), "placement own_action: 1 of the newest calls"),
-        (Front("Noted."), (SYSTEM, SAID, USER), "placement front: the conversation begins with the assistant"),
+        (
+            Front("Noted."),
+            (SYSTEM, SAID, USER),
+            "placement front: the conversation begins with the assistant",
+        ),
     ],
     ids=str,
 )
@@ -229,6 +233,7 @@ LATE_SYSTEM = (
 )
 
 
+@pytest.mark.weights
 @pytest.mark.parametrize("policy", [Replace(), Append()], ids=lambda policy: policy.name)
 @pytest.mark.parametrize("placement", PLACEMENTS, ids=str)
 @pytest.mark.parametrize("talk", [TALK, MIDWAY], ids=["follow-up", "midway"])
@@ -252,7 +257,7 @@ def test_a_real_template_shows_each_placement_and_nothing_else_changes(
         (ALTERNATING, OwnBefore(), "Conversation roles must alternate"),
         (ALTERNATING, Front(), "Conversation roles must alternate"),
     ],
-    ids=str,
+    ids=["late system", "tail", "own before", "front"],
 )
 def test_a_placement_that_the_template_refuses_is_found_before_any_model_runs(
     template: str, placement: Placement, words: str
@@ -279,7 +284,12 @@ def test_a_template_that_merges_makes_the_tail_and_the_last_block_one_condition(
 def test_where_a_user_message_strips_reasoning_the_refusal_says_what_to_do() -> None:
     thought = Message("assistant", tool_calls=CALL.tool_calls, reasoning="Let me call.")
     each = sample((SYSTEM, USER, thought, RESULT))
-    for placement, refused in ((Tail(), True), (SystemTail(), False), (LastResult(), False), (Front(), False)):
+    for placement, refused in (
+        (Tail(), True),
+        (SystemTail(), False),
+        (LastResult(), False),
+        (Front(), False),
+    ):
         condition = Condition("agent_status", AgentStatus(), placement)
         template = tiny_template(THINKER, "native")
         if refused:

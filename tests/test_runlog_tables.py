@@ -3,6 +3,7 @@
 import random
 import tempfile
 from dataclasses import replace
+import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -177,7 +178,7 @@ def test_samples_load_as_a_dataset() -> None:
     row = dataset[0]
     assert (
         len(dataset) == 2
-        and row["expectation"]["side"] == "due"
+        and json.loads(row["expectation"])["side"] == "due"
         and row["truth"] == '{"phone_call":{"Xfinity":1}}'
     )
     assert row["messages"][1]["tool_calls"][0]["arguments"] == '{"merchant":"Xfinity"}'

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.state import AgentState, Latest, StateBuilder, derive
@@ -161,6 +161,7 @@ def test_a_streak_ends_with_that_tools_success_alone() -> None:
     assert failing(*other, call(), back("fine"), call(), back("Error")) == {"look": 1}
 
 
+@settings(max_examples=60, deadline=None)
 @given(
     steps=st.lists(
         st.tuples(

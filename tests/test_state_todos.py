@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.state import AgentState, Phase, Plan, TodoItem, TodoList, derive
@@ -172,6 +172,7 @@ _CALL = st.one_of(
 )  # fmt: skip
 
 
+@settings(max_examples=60, deadline=None)
 @given(calls=st.lists(_CALL, max_size=8))
 def test_whatever_is_called_one_item_at_most_is_in_progress_and_ids_ascend_from_one(
     calls: list[ToolCall],
