@@ -44,7 +44,9 @@ VERDICTS = {
 """Verdict → colour, marker and whether it is filled: told apart without colour as well."""
 MARGIN = "#E6E6E6"
 ROW, HEAD, FOOT = 0.125, 0.42, 0.5
-"""Inches of a row, of a panel's title and axis, and of the legend."""
+"""Inches of a line of labels, of a panel's title and axis, and of the legend."""
+LONG = 39
+"""Characters of a label beyond which every comparison of its panel takes two lines."""
 SMALL = 6.0
 RATIO_TICKS = (0.1, 0.2, 0.5, 0.8, 1.25, 2.0, 5.0, 10.0)
 """Without 1, which is the black line."""
@@ -74,9 +76,19 @@ def verdict_forest(tables: Tables, arms: Sequence[Arm], width: float = WIDTH) ->
     return figure
 
 
-def _lines(part: pd.DataFrame) -> int:
-    """Rows of a panel: its comparisons and one heading per measure."""
-    return len(part) + part["measure"].nunique()
+def _lines(part: pd.DataFrame) -> float:
+    """Lines of labels in a panel: its comparisons and one heading per measure, all as high as a label of two lines
+    where one is long."""
+    return (len(part) + part["measure"].nunique()) * (1.6 if _long(part) else 1)
+
+
+def _long(part: pd.DataFrame) -> bool:
+    return any(len(_label(row, " ")) > LONG for row in records(part))
+
+
+def _label(row: dict[str, Any], between: str) -> str:
+    sign = "÷" if row["unit"] == "ratio" else "−"
+    return f"{wrapped(row['condition'])}{between}{sign} {wrapped(row['against'])}"
 
 
 def _columns(parts: list[pd.DataFrame], count: int) -> list[list[pd.DataFrame]]:
@@ -92,13 +104,13 @@ def _columns(parts: list[pd.DataFrame], count: int) -> list[list[pd.DataFrame]]:
 def _draw(axis: Any, part: pd.DataFrame) -> None:
     unit = str(part["unit"].iloc[0])
     words, nothing = UNITS[unit]
-    sign = "÷" if unit == "ratio" else "−"
+    between = "\n" if _long(part) else " "
     labels: list[str] = []
     for measure, rows in part.groupby("measure", sort=False):
         labels.append(wrapped(str(measure)))
         for row in records(rows):
             _draw_row(axis, row, len(labels))
-            labels.append(f"{wrapped(row['condition'])} {sign} {wrapped(row['against'])}")
+            labels.append(_label(row, between))
     if unit == "ratio":
         axis.set_xscale("log")
         axis.xaxis.set_major_locator(FixedLocator(RATIO_TICKS))

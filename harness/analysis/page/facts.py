@@ -33,6 +33,11 @@ CAPTIONS: dict[str, tuple[str, str]] = {
     ),
     "length_filler": ("Longer context", "The same decision with more talk before it."),
     "length_moved_limit": ("More calls, with the limit moved along", "The same decision after more calls."),
+    "bars": (
+        "Bars beside their placebos",
+        "How well each bar lets the model tell due from forbidden, and below what of it its content does: the bar minus a "
+        "neutral text of the same form, length and place.",
+    ),
     "verdicts": (
         "Verdicts",
         "Every comparison: thin its 95 % interval, thick the 90 % interval of the two one-sided tests. The band is the "

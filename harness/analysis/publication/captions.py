@@ -95,6 +95,7 @@ LENGTHS = ("filler", "moved_limit")
 FIGURES: Mapping[str, Of] = {
     "both_sides": Of(("choose", "act"), (MATCHED,), Method(WILSON)),
     "sensitivity": Of(("choose",), (MATCHED,), Method(STUDENT, CONFIRMED)),
+    "bars": Of(("choose",), (MATCHED,), Method(STUDENT, CONFIRMED + EQUIVALENCE)),
     "verdicts": Of(None, (MATCHED,), Method(OF_DIFFERENCES, CONFIRMED + EQUIVALENCE)),
     "prior_calls": Of(("choose", "act"), ("prior_calls",), Method(WILSON)),
     "tokens": Of(None, None, Method(STUDENT)),
@@ -119,10 +120,11 @@ TABLES: Mapping[str, Of] = {
     "cache": Of(None, None, Method(NOTHING)),
     "latency": Of(None, None, Method(f"{STUDENT}, on the log of paired ratios")),
 }  # fmt: skip
-WITH_MARGIN = {"figure": ("sensitivity", "verdicts"), "table": ("comparisons",)}
+WITH_MARGIN = {"figure": ("sensitivity", "bars", "verdicts"), "table": ("comparisons",)}
 TITLES = {
     "both_sides": "Both sides of the rule",
     "sensitivity": "Sensitivity and bias, per condition and between conditions",
+    "bars": "Sensitivity of each bar beside its placebo, and the difference of the two",
     "verdicts": "Verdicts of all paired comparisons against their equivalence margins",
     "prior_calls": "Probability of the call against prior calls",
     "tokens": "Tokens of prompt and reply",
@@ -138,6 +140,11 @@ SHOWN = {
     "sensitivity": (
         "Sensitivity is the log odds of the call where it is due minus those where it is forbidden; bias is minus "
         "their mean (higher: more cautious). Diamonds are confirmatory, all other differences exploratory."
+    ),
+    "bars": (
+        "First panel: sensitivity, the log odds of the call where it is due minus those where it is forbidden, of each bar "
+        "and of its placebo; dashed: without a bar. Second panel: their difference, with its verdict; shaded: the "
+        "equivalence margin."
     ),
     "verdicts": (
         "Each row is one condition minus another at the same decision points (a ratio: divided by it). Shaded: the "
@@ -163,7 +170,7 @@ def figure_caption(facts: Facts, stem: str) -> Caption:
     extra: list[str] = []
     if stem == "verdicts":
         extra.append(verdict_counts(facts.tables["comparisons"]))
-    if stem in ("verdicts", "sensitivity"):
+    if stem in ("verdicts", "sensitivity", "bars"):
         extra += confirmatory_words(facts.tables["comparisons"])
     return _caption(facts, "figure", stem, TITLES[stem], [shown, *extra], of)
 
