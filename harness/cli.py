@@ -55,10 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     plan.add_argument("--sd", type=float, help="assumed spread of the clusters' differences, in logits")
     plan.add_argument("--rate", type=float, help="assumed rate of free answers that keep the rule")
     plan.add_argument("--icc", type=float, help="assumed correlation of answers within a cluster")
-    preview = verb(
-        "preview", "show every condition's prompt with the bar marked; needs no model", overrides=True
-    )
-    preview.add_argument("--samples", type=int, default=1, help="how many samples to show (default 1)")
+    _looked_at(verb)
     score = verb("score", "parse and score a run's recorded replies anew; needs no model")
     score.add_argument("run", metavar="RUN", help="a run folder")
     report = verb("report", "rebuild a run's tables, figures and report.html from its records")
@@ -78,6 +75,35 @@ def _parser() -> argparse.ArgumentParser:
     models = verb("models", "which models are embedded, cached and reachable")
     models.add_argument("--probe", action="store_true", help="ask the network what could be fetched")
     return parser
+
+
+def _looked_at(verb: Callable[..., argparse.ArgumentParser]) -> None:
+    """The verbs that look at bars and need no model."""
+    preview = verb(
+        "preview",
+        "show every condition's prompt with the bar marked, and its bill; needs no model",
+        overrides=True,
+    )
+    preview.add_argument("--samples", type=int, default=1, help="how many samples to show (default 1)")
+    preview.add_argument(
+        "--trace",
+        metavar="FILE[:N]",
+        help="show the last requests of a recorded trajectory (its number, from 0)",
+    )
+    preview.add_argument(
+        "--bar", metavar="NAME", help="this bar beside the control and its own placebo (conf/bar)"
+    )
+    preview.add_argument("--placement", metavar="NAME", help="where it stands (conf/placement; default tail)")
+    preview.add_argument("--policy", metavar="NAME", help="when it comes (conf/policy; default replace)")
+    preview.add_argument("--html", metavar="FILE", help="also write it as one page")
+    lint = verb(
+        "lint",
+        "find what is volatile, unstable, forgeable or leaking in a bar; leaves with 1 when it finds errors, 0 otherwise",
+    )
+    lint.add_argument("bar", metavar="BAR", help="a name in conf/bar, or the path of a class")
+    lint.add_argument("options", nargs="*", metavar="KEY=VALUE", help="options of the bar, e.g. date=second")
+    lint.add_argument("--trace", metavar="FILE", help="draw it over recorded trajectories too")
+    lint.add_argument("--json", action="store_true", help="print the findings as JSON")
 
 
 def _published(verb: Callable[..., argparse.ArgumentParser]) -> None:

@@ -182,11 +182,12 @@ def test_system_state_says_five_facts() -> None:
 def test_system_state_knows_nothing_of_this_machine(
     monkeypatch: pytest.MonkeyPatch, tmp_path: object
 ) -> None:
-    here = text(SystemState(), AgentState())
+    untold = replace(BUSY, time=None, date=None, cwd="")
+    here = text(SystemState(), untold)
     monkeypatch.chdir(str(tmp_path))
     monkeypatch.setenv("SHELL", "/bin/other")
     monkeypatch.setattr("platform.system", lambda: "Plan9")
-    assert text(SystemState(), AgentState()) == here
+    assert text(SystemState(), untold) == here
     assert "- Working directory: /workspace" in here
     assert "Time" not in here
 
@@ -344,7 +345,7 @@ def test_the_tool_budget_is_drawn_for_results_alone() -> None:
 # -- nothing to say --------------------------------------------------------------------------------------
 
 EMPTY = [TurnMeta(), EnvironmentDetails(), EnvironmentDifference(), FilePreviews(), RecalledMemory()]
-EMPTY += [ContextTable(), ContextBudget(), ToolBudget(total=3), SystemState("day", "", "", "", "")]
+EMPTY += [ContextTable(), ContextBudget(), ToolBudget(total=3), SystemState()]
 
 
 @pytest.mark.parametrize("bar", EMPTY, ids=lambda bar: bar.name)

@@ -204,6 +204,8 @@ Checklist (33% complete)
 - [~] Wire the thing
 - [ ] Run gates"""
     )
+    odd = text(CycleState(), replace(examples.THREE_STEPS, workspace="/w` - Mode: `plan"))
+    assert odd.splitlines()[3] == "- Workspace: `/w' - Mode: 'plan`"
     nothing_known = text(CycleState(mode=""), examples.PLANNED)
     assert nothing_known.splitlines()[1:4] == ["", "### Work", ""]
     assert "\n" not in ACKNOWLEDGE and ACKNOWLEDGE.count(".") == 1

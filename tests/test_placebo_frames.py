@@ -49,8 +49,8 @@ def fitted(bar: StatusBar, state: AgentState, count, index: int) -> tuple[Status
 def check(real: StatusText, placebo: StatusText, count) -> None:
     assert count(placebo.text) == count(real.text)
     assert len(placebo.text.splitlines()) == len(real.text.splitlines())
-    kept = replace(placebo, lines=real.lines, variant=real.variant)
-    assert kept == real, "something beside the lines was changed"
+    for name in ("tag", "attributes", "heading", "frames", "note"):
+        assert getattr(placebo, name) == getattr(real, name)
     for number, (line, neutral) in enumerate(zip(real.lines, placebo.lines, strict=True)):
         frame = real.frame(number)
         if frame is None or line == "".join(frame):

@@ -7,7 +7,7 @@ from conversations import Counter, OnInput, conversations
 from core_samples import calls, context, sample
 from core_tokens import ALTERNATING, CHATML, MERGER, THINKER, tiny_template
 from hydra.utils import instantiate
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
@@ -177,6 +177,7 @@ def test_own_actions_that_stay_have_ids_of_their_own() -> None:
     assert all(len(i) == 9 and i.isalnum() for i in ids if i != CALL.tool_calls[0].id)
 
 
+@settings(max_examples=60)
 @given(conversations(system=True), st.sampled_from(PLACEMENTS))
 def test_nobody_elses_words_are_changed(messages: tuple[Message, ...], placement: Placement) -> None:
     if not has_place(placement, messages):

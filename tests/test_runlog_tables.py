@@ -1,9 +1,9 @@
 """The published form of a run holds everything but its times, and is the same for the same rows."""
 
+import json
 import random
 import tempfile
 from dataclasses import replace
-import json
 from pathlib import Path
 
 import pyarrow as pa

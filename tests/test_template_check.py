@@ -3,12 +3,20 @@
 import pytest
 from core_tokens import ALTERNATING, CHATML, MERGER, THINKER, TOOLLESS, UPPER, tiny_template
 
-from harness.template_check import check_template
+from harness.template import ChatTemplate
+from harness.template_check import Finding, check_template
 
 
 def answers(text: str) -> dict[str, str]:
     keys = ("tools", "calls", "late_system", "two_users", "strips", "thinks")
-    return dict(zip(keys, (finding.answer for finding in check_template(tiny_template(text))), strict=True))
+    return dict(
+        zip(keys, (finding.answer for finding in check_template(tiny_template(text))[:6]), strict=True)
+    )
+
+
+def placements(template: ChatTemplate) -> dict[str, Finding]:
+    """Name → the finding on that placement."""
+    return {f.question.split()[-1].rstrip("?"): f for f in check_template(template)[6:]}
 
 
 PLAIN = {
@@ -61,11 +69,50 @@ def test_a_template_that_refuses_everything_is_a_finding_and_no_crash() -> None:
 
 def test_every_finding_has_a_question_and_a_meaning() -> None:
     findings = check_template(tiny_template())
-    assert len({finding.question for finding in findings}) == len(findings) == 6
+    assert len({finding.question for finding in findings}) == len(findings) == 16
     assert all(finding.meaning for finding in findings)
 
 
 @pytest.mark.weights
 def test_the_real_qwen25_template_offers_tools_and_thinks_not(qwen) -> None:
     found = [finding.answer for finding in check_template(qwen)]
-    assert found[0] == found[1] == found[3] == "yes" and found[-1] == "no"
+    assert found[0] == found[1] == found[3] == "yes" and found[5] == "no"
+    assert {finding.answer for finding in placements(qwen).values()} == {"yes"}
+
+
+# -- placements ----------------------------------------------------------------------------------------
+
+
+def test_a_plain_template_takes_a_bar_at_every_placement() -> None:
+    found = placements(tiny_template(CHATML))
+    assert len(found) == 10 and {finding.answer for finding in found.values()} == {"yes"}
+    assert found["tail"].meaning == found["last_result"].meaning == "a condition of its own"
+    # With one user message in all, directly before it and at the front are the same place.
+    assert found["front"].meaning == "after a tool result one condition with own_before"
+
+
+def test_a_refused_placement_is_told_in_the_templates_own_words() -> None:
+    late = placements(tiny_template(REFUSES_LATE_SYSTEM))
+    assert late["system_tail"].answer == "no"
+    assert late["system_tail"].meaning.endswith(": System message must be at the beginning")
+    assert [name for name, finding in late.items() if finding.answer != "yes"] == ["system_tail"]
+    alternating = placements(tiny_template(ALTERNATING))
+    assert (alternating["tail"].answer, alternating["own_before"].answer) == (
+        "after a tool result alone",
+        "no",
+    )
+    assert "Conversation roles must alternate" in alternating["tail"].meaning
+
+
+def test_a_placement_that_strips_reasoning_is_legal_after_a_follow_up_alone() -> None:
+    found = placements(tiny_template(THINKER, "native"))
+    assert found["tail"].answer == "after a follow-up alone"
+    assert "keep_reasoning=false" in found["tail"].meaning
+    assert found["system_tail"].answer == found["last_result"].answer == "yes"
+
+
+def test_placements_that_a_merging_template_makes_one_are_named() -> None:
+    found = placements(tiny_template(MERGER))
+    assert found["tail"].meaning == "after a follow-up one condition with last_block"
+    assert found["last_block"].meaning == "after a follow-up one condition with tail"
+    assert "after a follow-up one condition with before" in found["own_before"].meaning

@@ -119,11 +119,11 @@ def _source(config: LedgerConfig, trace: str | None) -> _Source:
 
     path, number = _trace_of(trace)
     found = load(path)
-    if not 1 <= number <= len(found):
+    if number >= len(found):
         raise ConfigError(
-            f"--trace {trace}: {path} holds {len(found)} trajectories; give {path}:1 to :{len(found)}"
+            f"--trace {trace}: it holds {len(found)} trajectories; give {path}:0 to :{len(found) - 1}"
         )
-    trajectory = found[number - 1]
+    trajectory = found[number]
     decisions = samples(trajectory)
     if not decisions:
         raise ConfigError(f"--trace {trace}: trajectory {trajectory.id} has no request; name another")
@@ -135,17 +135,17 @@ def _source(config: LedgerConfig, trace: str | None) -> _Source:
         "id": trajectory.id,
     }
     # The last decision point, and the reply to it where one is recorded.
-    sample = replace(decisions[-1], messages=tuple(trajectory.messages))
+    sample = replace(decisions[-1], id=trajectory.id, messages=tuple(trajectory.messages))
     return _Source(sample, facts, f"{path.stem}-{number}")
 
 
 def _trace_of(trace: str) -> tuple[Path, int]:
-    """`FILE` or `FILE:N`, N from 1. A file whose own name ends like that goes before."""
+    """`FILE` or `FILE:N`, N from 0 as in the trajectories' ids. A file whose own name ends like that goes before."""
     name, colon, number = trace.rpartition(":")
     if colon and number.isdecimal() and not Path(trace).exists():
         path, which = Path(name), int(number)
     else:
-        path, which = Path(trace), 1
+        path, which = Path(trace), 0
     if not path.is_file():
         raise ConfigError(
             f"--trace {trace}: no such file {path}; give a file of trajectories, or FILE:N for its N-th"

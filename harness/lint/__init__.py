@@ -17,10 +17,11 @@ from harness.statusbar.base import StatusBar
 __all__ = ["CODES", "Case", "Code", "Finding", "lint", "of_sample"]
 
 
-def lint(bar: StatusBar, recorded: Sequence[Case] = ()) -> tuple[Finding, ...]:
+def lint(bar: StatusBar, recorded: Sequence[Case] = (), *, elsewhere: bool = True) -> tuple[Finding, ...]:
     """Every flaw of `bar`, errors first, each kind once with its first example and how often else it was found.
 
-    `recorded`: trajectories beside the made-up ones.
+    `recorded`: trajectories beside the made-up ones. `elsewhere`: also draw it in two other processes, which takes most of
+    the time.
     """
     examples = made.examples()
     made_up = _collected(lambda: (d for case in examples for d in drawings(bar, case)))
@@ -33,7 +34,7 @@ def lint(bar: StatusBar, recorded: Sequence[Case] = ()) -> tuple[Finding, ...]:
         lambda: checks.turn_counter(bar),
         lambda: checks.recorded([d for d in real if isinstance(d, Drawn)]),
         lambda: checks.respelling(drawn),
-        lambda: checks.machine(bar, [*examples, *made.arrivals(), made.many(12)]),
+        lambda: checks.machine(bar, [*examples, *made.arrivals(), made.many(12)], elsewhere),
         lambda: checks.order(bar),
         lambda: checks.hostile(bar, examples),
         lambda: (f for d in drawn for f in (*checks.secrets(d), *checks.control(d))),

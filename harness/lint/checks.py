@@ -21,8 +21,8 @@ from harness.statusbar.redact import redact
 
 GROWN = 1.25
 """Times as long as before: counters get digits, more is growth."""
-_TIMES_FEW, _TIMES_OFTEN = 3, 24
-_FEW, _MANY = 40, 240
+_TIMES_FEW, _TIMES_OFTEN = 3, 12
+_FEW, _MANY = 40, 120
 
 
 def found(code: str, where: str, before: str = "", after: str = "", detail: str = "") -> Finding:
@@ -114,23 +114,25 @@ def respelling(drawn: Sequence[Drawn]) -> Iterator[Finding]:
                 yield Finding(CODES["respelling"], after.where, spelt, line)
 
 
-def machine(bar: StatusBar, cases: Sequence[Case]) -> Iterator[Finding]:
-    """Another process, host, zone, folder and day."""
+def machine(bar: StatusBar, cases: Sequence[Case], elsewhere: bool = True) -> Iterator[Finding]:
+    """A second time, and in another process, on another host, in another zone and folder, on another day."""
     here = [(drawn.where, drawn.text) for case in cases for drawn in drawings(bar, case)]
     again = [drawn.text for case in cases for drawn in drawings(bar, case)]
     for (where, text), second in zip(here, again, strict=True):
         if text != second:
             yield found("not-deterministic", where, text or "", second or "")
             return
+    if not elsewhere:
+        return
     try:
         first, other = texts_elsewhere(bar, cases)
     except ElsewhereError as error:
         yield found("machine", "in another process", detail=str(error))
         return
     for (where, text), left, right in zip(here, first, other, strict=True):
-        for elsewhere in (left, right):
-            if text != elsewhere:
-                yield found("machine", where, text or "", elsewhere or "")
+        for there in (left, right):
+            if text != there:
+                yield found("machine", where, text or "", there or "")
 
 
 def order(bar: StatusBar) -> Iterator[Finding]:

@@ -2,7 +2,7 @@
 
 Run as a program (`python -m harness.lint.elsewhere`) it takes a pickled bar with cases on its input and gives the drawn
 texts as JSON on its output; what both ends exchange is made by `texts_elsewhere` alone. The clock, the host's name and the
-working folder's name are replaced before any module of a bar is imported, and the order of sets comes from PYTHONHASHSEED.
+working folder's name are replaced before a bar is made, and the order of sets comes from PYTHONHASHSEED.
 """
 
 import datetime as clock
@@ -13,10 +13,12 @@ import platform
 import socket
 import subprocess
 import sys
+import sysconfig
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from harness.lint.cases import Case
@@ -28,7 +30,7 @@ DAYS = 400
 NUMBER = "TAILGAUGE_ELSEWHERE"
 """Environment variable with the number of the pretended machine."""
 ZONES = ("Pacific/Kiritimati", "America/Los_Angeles")
-LIMIT = 120.0
+LIMIT = 60.0
 """Seconds that a process may take."""
 
 
@@ -105,46 +107,73 @@ def _made(value: Any) -> Any:
     return value.kind(**{name: _made(option) for name, option in value.options.items()})
 
 
+class _AnyOf(type):
+    """A class that takes the instances of the class which it stands in for as its own."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, cls.__mro__[1])
+
+
 def _pretend(number: int) -> None:
-    """Another clock, host and folder, for whoever asks from here on."""
+    """Another clock, host and folder, for whoever asks from here on; classes that a module took over before are replaced
+    in the modules that are nobody's package."""
     offset = clock.timedelta(days=DAYS * number)
     seconds = offset.total_seconds()
     real_time, real_localtime, real_gmtime = time.time, time.localtime, time.gmtime
 
-    class Later(clock.datetime):
+    class Later(clock.datetime, metaclass=_AnyOf):
         @classmethod
-        def now(cls, tz: clock.tzinfo | None = None) -> "Later":
+        def now(cls, tz: clock.tzinfo | None = None) -> Any:
             return super().now(tz) + offset
 
         @classmethod
-        def utcnow(cls) -> "Later":
-            return super().fromtimestamp(real_time(), clock.UTC).replace(tzinfo=None) + offset
+        def utcnow(cls) -> Any:
+            return cls.now(clock.UTC).replace(tzinfo=None)
 
         @classmethod
-        def today(cls) -> "Later":
+        def today(cls) -> Any:
             return cls.now()
 
-    class LaterDay(clock.date):
+    class LaterDay(clock.date, metaclass=_AnyOf):
         @classmethod
-        def today(cls) -> "LaterDay":
+        def today(cls) -> Any:
             return cls.fromtimestamp(real_time() + seconds)
 
-    clock.datetime, clock.date = Later, LaterDay  # type: ignore[misc]
-    time.time = lambda: real_time() + seconds
-    time.time_ns = lambda: int((real_time() + seconds) * 1e9)
-    time.localtime = lambda at=None: real_localtime(real_time() + seconds if at is None else at)
-    time.gmtime = lambda at=None: real_gmtime(real_time() + seconds if at is None else at)
-    name = f"host{number}"
-    socket.gethostname = lambda: name
-    platform.node = lambda: name
-    os.getcwd = lambda: f"/elsewhere/{number}"
-    os.getpid = lambda: number
+    def later(at: float | None = None) -> float:
+        return real_time() + seconds if at is None else at
+
+    replaced: dict[Any, Any] = {
+        clock.datetime: Later,
+        clock.date: LaterDay,
+        time.time: later,
+        time.time_ns: lambda: int(later() * 1e9),
+        time.localtime: lambda at=None: real_localtime(later(at)),
+        time.gmtime: lambda at=None: real_gmtime(later(at)),
+        socket.gethostname: lambda: f"host{number}",
+        platform.node: lambda: f"host{number}",
+        os.getcwd: lambda: f"/elsewhere/{number}",
+        os.getpid: lambda: number,
+    }
+    for module in (clock, time, socket, platform, os, *_own_modules()):
+        for name, value in list(vars(module).items()):
+            stand_in = next((new for old, new in replaced.items() if old is value), None)
+            if stand_in is not None:
+                setattr(module, name, stand_in)
+
+
+def _own_modules() -> list[ModuleType]:
+    """Modules of the project and of the user: not of the standard library, nor of an installed package."""
+    installed = tuple(
+        {*sysconfig.get_paths().values()} - {sysconfig.get_path("data"), sysconfig.get_path("scripts")}
+    )
+    found = [module for module in sys.modules.values() if getattr(module, "__file__", None)]
+    return [m for m in found if not str(m.__file__).startswith(installed) and m.__name__ != __name__]
 
 
 def main() -> None:
     handed = sys.stdin.buffer.read()
-    _pretend(int(os.environ[NUMBER]))
     recipe, cases = pickle.loads(handed)
+    _pretend(int(os.environ[NUMBER]))
     bar = _made(recipe)
     sys.stdout.write(json.dumps([drawn.text for case in cases for drawn in drawings(bar, case)]))
 

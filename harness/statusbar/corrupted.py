@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from harness.state import AgentState, CallCount, Latest
+from harness.state.views import Lookup
 from harness.statusbar.base import BarContext, StatusBar, StatusText
 from harness.types import CallLimit
 
@@ -47,11 +48,12 @@ class Corrupted:
         return self.of.draw(self._wrong(state, context.rules), context)
 
     def _wrong(self, state: AgentState, rules: tuple[CallLimit, ...]) -> AgentState:
-        keys: dict[str, str] = {}
-        for rule in rules:
-            keys.setdefault(rule.tool, rule.key)
-        calls = {tool: self._counted(counted, keys.get(tool)) for tool, counted in state.calls.items()}
-        moved = sum(calls[tool].total - counted.total for tool, counted in state.calls.items())
+        keys = {rule.tool: rule.key for rule in reversed(rules)}  # of several rules the first counts
+        calls: dict[str, CallCount] = {}
+        moved = 0
+        for tool, counted in state.calls.items():
+            calls[tool] = self._counted(counted, keys.get(tool))
+            moved += calls[tool].total - counted.total
         return replace(
             state,
             calls=calls,
@@ -64,12 +66,18 @@ class Corrupted:
         return replace(latest, calls=changed(latest.calls, self.percent))
 
     def _counted(self, counted: CallCount, key: str | None) -> CallCount:
-        wrong: dict[str, Mapping[str, int]] = {
-            argument: {value: changed(count, self.percent) for value, count in values.items()}
-            for argument, values in counted.by_argument.items()
-        }
-        total = changed(counted.total, self.percent)
         by_key = counted.by_key(key) if key is not None else {}
-        if by_key and key is not None:
-            total = max(0, counted.total + sum(wrong[key].values()) - sum(by_key.values()))
-        return CallCount(total, wrong)
+        if by_key:
+            total = max(0, counted.total + sum(self._change(count) for count in by_key.values()))
+        else:
+            total = counted.total + self._change(counted.total)
+        # Looked up and not copied: a long transcript has many values of which a bar shows none.
+        return CallCount(
+            total, Lookup(counted.by_argument, lambda name: self._values(counted.by_argument[name]))
+        )
+
+    def _values(self, values: Mapping[str, int]) -> Mapping[str, int]:
+        return Lookup(values, lambda value: changed(values[value], self.percent))
+
+    def _change(self, count: int) -> int:
+        return changed(count, self.percent) - count

@@ -113,7 +113,8 @@ class EnvironmentDifference(EnvironmentDetails):
             return drawn(TAG, _lines(sections))
         said = _said(copies)
         changed = [(title, tuple(_changed(lines, said.get(title, {}), title))) for title, lines in sections]
-        return drawn(TAG, _lines(changed), "Changed:")
+        lines = tuple(_lines(changed))
+        return drawn(TAG, (("Changed:", None), *lines)) if lines else None
 
 
 def _lines(sections: Iterable[Section]) -> Iterator[Line]:

@@ -6,6 +6,7 @@ or the advice.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar
 
 from harness.state import AgentState
@@ -42,5 +43,10 @@ class FilePreviews:
     def _previews(self, state: AgentState) -> Iterator[Line]:
         for read in sorted(state.reads, key=lambda read: -read.message)[: self.most]:
             yield item(flatten(read.path, 160))
-            for line in block(read.text, self.characters, QUOTE[0], self.lines):
-                yield quoted(line)
+            yield from _preview(read.text, self.characters, self.lines)
+
+
+@lru_cache(maxsize=64)
+def _preview(text: str, characters: int, lines: int) -> tuple[Line, ...]:
+    """The quoted lines of one file; remembered, since a file stays in the list over many requests."""
+    return tuple(quoted(line) for line in block(text, characters, QUOTE[0], lines))

@@ -29,7 +29,9 @@ class SystemState:
         check_choice("time", self.time, Granularity)
 
     def draw(self, state: AgentState, context: BarContext) -> StatusText | None:
-        """A line for each fact that is known; None when none is."""
+        """A line for each fact that is known; None when none is, and before the first message."""
+        if state.latest is None:
+            return None
         facts = {
             "Time": moment(state.time or state.date, self.time),
             "Working directory": flatten(state.cwd or self.directory, 200),

@@ -63,6 +63,13 @@ _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Later:
+    """A fact that is made only when a template reads it."""
+
+    make: Callable[[], Any]
+
+
 class _RefusedError(Exception):
     """A reason without a place."""
 
@@ -93,8 +100,9 @@ class _Environment(ImmutableSandboxedEnvironment):
         if isinstance(obj, jinja2.Undefined):
             return getattr(obj, str(argument))  # StrictUndefined: says what is missing
         try:
-            if isinstance(obj, (Mapping, list, tuple)):
-                return obj[argument]
+            if isinstance(obj, (dict, list, tuple)):
+                found = obj[argument]
+                return found.make() if isinstance(found, Later) else found
         except (LookupError, TypeError, ValueError):
             pass
         return self.undefined(hint=_missing(obj, argument))
@@ -121,13 +129,13 @@ def _kind(value: Any) -> str:
     if value is None:
         return "an unknown value"
     kinds: tuple[tuple[Any, str], ...] = (
-        (bool, "yes or no"), (str, "a text"), (Mapping, "a mapping"), ((list, tuple), "a list"),
+        (bool, "yes or no"), (str, "a text"), (dict, "a mapping"), ((list, tuple), "a list"),
     )  # fmt: skip
     return next((word for kind, word in kinds if isinstance(value, kind)), type(value).__name__)
 
 
 def _missing(obj: Any, argument: Any) -> str:
-    if isinstance(obj, Mapping):
+    if isinstance(obj, dict):
         return f"no field {argument!r}; there are: {', '.join(map(str, list(obj)[:20])) or 'none'}"
     if isinstance(obj, LoopContext):
         return f"no field {argument!r} of loop; there are: {', '.join(sorted(LOOP_FIELDS))}"
@@ -149,7 +157,7 @@ def _counted(context: Context, items: Any) -> Any:
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, (Mapping, list, tuple)):
+    if isinstance(value, (dict, list, tuple)):
         raise _RefusedError(f"{_kind(value)} where a text is needed; loop over it")
     return str(value)
 
@@ -163,7 +171,7 @@ def _join(items: Any, separator: str = ", ") -> str:
 
 
 def _length(value: Any) -> int:
-    if not isinstance(value, (str, list, tuple, Mapping)):
+    if not isinstance(value, (str, list, tuple, dict)):
         raise _RefusedError(f"length is for a list or a text, not for {_kind(value)}")
     return len(value)
 
@@ -223,22 +231,20 @@ class Compiled:
     used: frozenset[str]
     _template: jinja2.Template
 
-    def render(self, data: Mapping[str, Any], characters: int) -> str:
-        """The text. Raises TemplateError with file and line for a missing field, a wrong type, too many steps and a
-        text of more than `characters`."""
+    def render(self, data: Mapping[str, Any], characters: int) -> tuple[str, bool]:
+        """The text, and whether it is all of it: rendering stops where it grows beyond `characters`. Raises
+        TemplateError with file and line for a missing field, a wrong type and too many steps."""
         size = 0
         parts: list[str] = []
         try:
             for part in self._template.generate({**data, _BUDGET: _Budget(MAX_STEPS)}):
                 size += len(part)
-                if size > characters:
-                    raise _RefusedError(
-                        f"the text grows beyond {characters} characters; loop over fewer items"
-                    )
                 parts.append(part)
+                if size > characters:
+                    break
         except (jinja2.TemplateError, _RefusedError, TypeError, ValueError, ArithmeticError) as error:
             raise TemplateError(f"{self.where}:{self._line(error)}: {error}") from None
-        return "".join(parts)
+        return "".join(parts)[:characters], size <= characters
 
     def _line(self, error: BaseException) -> int:
         """The template's line at which `error` came up: Jinja puts the template's own lines into the traceback."""

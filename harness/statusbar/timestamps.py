@@ -70,8 +70,7 @@ class Timestamps:
 
     @staticmethod
     def _show(time: datetime, granularity: Granularity) -> str:
-        text = time.replace(tzinfo=None, microsecond=0).isoformat(sep=" ")
-        return text[: {"day": 10, "minute": 16, "second": 19}[granularity]]
+        return time.isoformat(sep=" ")[: {"day": 10, "minute": 16, "second": 19}[granularity]]
 
 
 def _parse(text: str) -> datetime | None:

@@ -7,7 +7,8 @@ what is asked for. Lists are cut to the newest or first 200 items and texts to 2
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
@@ -16,10 +17,11 @@ from typing import Any, ClassVar
 from harness.errors import TemplateError
 from harness.paths import packaged_dir
 from harness.state import AgentState
+from harness.state.facts import CallCount
 from harness.statusbar.base import BarContext, Frame, StatusText
 from harness.statusbar.escape import flatten
 from harness.statusbar.surroundings import PLAIN, check_positive
-from harness.statusbar.template_sandbox import MAX_TEMPLATE, Compiled, compile_template
+from harness.statusbar.template_sandbox import MAX_TEMPLATE, Compiled, Later, compile_template
 from harness.types import CallLimit
 
 MOST_ITEMS = 200
@@ -33,8 +35,8 @@ _MARKER = re.compile(r"\s*(?:(?:[-*+•|>]|\d+[.)]|\[[ x~✓]\]|#{1,6})\s+)*")
 class UserTemplate:
     """`file`: looked up from the working folder on, then among the packaged templates (`conf/templates`); it is read
     when the bar is made, so that no later change of the file parts two arms. `tag`, `heading`: '' for none.
-    `characters`, `lines`: bounds of the text; a text beyond them is an error, not a cut. `item`: characters of one
-    inserted value.
+    `characters`, `lines`: bounds of the text; one beyond them is cut after a whole line and ends with a line `…`.
+    `item`: characters of one inserted value.
     """
 
     name: ClassVar[str] = "template"
@@ -67,14 +69,16 @@ class UserTemplate:
     def draw(self, state: AgentState, context: BarContext) -> StatusText | None:
         """The rendered lines without blank ones at either end; None when nothing is left. Raises TemplateError."""
         data = {name: FACTS[name](state, context) for name in sorted(self._compiled.used)}
-        text = self._compiled.render(data, self.characters)
-        lines = [line.rstrip() for line in text.strip("\n").split("\n")]
-        if not any(lines):
+        text, whole = self._compiled.render(data, self.characters)
+        lines = [line.rstrip() for line in text.lstrip("\n").split("\n")]
+        if not whole:
+            lines.pop()  # it may be half a line
+        while lines and not lines[-1]:
+            lines.pop()
+        if not whole or len(lines) > self.lines:
+            lines = [*lines[: self.lines - 1], "…"]
+        if not lines:
             return None
-        if len(lines) > self.lines:
-            raise TemplateError(
-                f"{self.file}: the text grows beyond {self.lines} lines; loop over fewer items"
-            )
         return StatusText(self.tag, tuple(lines), heading=self.heading, frames=tuple(map(_frame, lines)))
 
 
@@ -108,6 +112,8 @@ def _plain(value: Any) -> Any:
     """Texts cut, sequences as lists of at most MOST_ITEMS."""
     if isinstance(value, str):
         return value[:MOST_CHARACTERS]
+    if value is None or isinstance(value, (int, float)):
+        return value
     if isinstance(value, Mapping):
         return {name: _plain(item) for name, item in value.items()}
     if isinstance(value, Iterable):
@@ -116,22 +122,27 @@ def _plain(value: Any) -> Any:
 
 
 def _records(items: Iterable[Any]) -> list[dict[str, Any]]:
-    return [_plain(asdict(item)) for item in islice(items, MOST_ITEMS)]
+    return [_record(item) for item in islice(items, MOST_ITEMS)]
+
+
+def _record(item: Any) -> dict[str, Any]:
+    """The fields of one fact (a dataclass with slots and plain fields)."""
+    return {name: _plain(getattr(item, name)) for name in item.__slots__}
 
 
 def _calls(state: AgentState, context: BarContext) -> list[dict[str, Any]]:
     return [
-        {
-            "tool": tool,
-            "total": counted.total,
-            "values": _plain(
-                {"argument": argument, "value": value, "count": count}
-                for argument, values in counted.by_argument.items()
-                for value, count in values.items()
-            ),
-        }
+        {"tool": tool, "total": counted.total, "values": Later(partial(_values, counted))}
         for tool, counted in islice(state.calls.items(), MOST_ITEMS)
     ]
+
+
+def _values(counted: CallCount) -> Any:
+    return _plain(
+        {"argument": argument, "value": value, "count": count}
+        for argument, values in counted.by_argument.items()
+        for value, count in values.items()
+    )
 
 
 def _rules(state: AgentState, context: BarContext) -> list[dict[str, Any]]:
@@ -192,7 +203,9 @@ FACTS: dict[str, Callable[[AgentState, BarContext], Any]] = {
     "requests": lambda state, _: state.requests,
     "todos": _todos,
     "todos_age": lambda state, _: state.todos_age,
-    "plan": lambda state, _: _plain(asdict(state.plan)),
+    "plan": lambda state, _: (
+        _record(replace(state.plan, phases=())) | {"phases": _records(state.plan.phases)}
+    ),
     "date": lambda state, _: state.date,
     "time": lambda state, _: state.time,
     "workspace": lambda state, _: _plain(state.workspace or None),

@@ -37,7 +37,7 @@ def read_values(path: Path) -> list[Any] | dict[str, Any]:
         raise TraceError(f"{path}: {error}") from error
     if not isinstance(value, list | dict):
         raise TraceError(f"{path}: holds one {type(value).__name__}; {EXPECTED}")
-    cleaned: list[Any] | dict[str, Any] = clean(value, str(path))
+    cleaned: list[Any] | dict[str, Any] = clean(value, f"{path}: the whole")
     return cleaned
 
 
