@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from harness.errors import ConfigError
 from harness.state import AgentState, StateBuilder
 from harness.statusbar.base import BarContext, StatusBar, StatusText, looks_back, moment_of
-from harness.statusbar.placements import Placement
+from harness.statusbar.placements import Placement, has_place
 from harness.statusbar.policies import Boundary, Occasion, UpdatePolicy
 from harness.types import Message, ToolSpec
 
@@ -145,26 +145,30 @@ class _Fold:
         if not isinstance(policy, Boundary) or not policy.reached(self.base):
             return False
         self.base = list(policy.compacted(self.base))
+        self.builder.compact(self.base)
         self.injections, self.put_in = [], None
         return True
 
     def _occasion(self, state: AgentState, boundary: bool) -> None:
-        policy, bar = self.delivery.policy, self.delivery.bar
-        assert bar is not None
-        last = self.injections[-1].bar.text if self.injections else None
-        self.drawn = drawn = _checked(bar, bar.draw(state, replace(self.context, previous=last)))
-        text = drawn.text if drawn else None
+        policy, bar, placement = self.delivery.policy, self.delivery.bar, self.delivery.placement
+        assert bar is not None and placement is not None
+        earlier = tuple(injection.bar.said for injection in self.injections)
+        last = earlier[-1] if earlier else None
+        context = replace(self.context, previous=last, earlier=earlier)
+        self.drawn = drawn = _checked(bar, bar.draw(state, context))
+        text = drawn.said if drawn else None
         since = None if self.put_in is None else self.count - self.put_in
         due = policy.due(Occasion(text, state, last, since, boundary)) and drawn is not None
         if not policy.keeps:
             self.injections = []
-        if due and drawn is not None and self._allowed(drawn.text):
+        # Where there is no place yet (no result to stand in) a framework has nothing to hang the bar on.
+        if due and drawn is not None and has_place(placement, self.base) and self._allowed(drawn.said):
             self.injections.append(Injection(len(self.base), drawn))
             self.put_in = self.count
 
     def _allowed(self, text: str) -> bool:
         rules = self.delivery.rules
-        standing = [injection.bar.text for injection in self.injections]
+        standing = [injection.bar.said for injection in self.injections]
         if rules.dedupe and (text in standing or any(text in message.content for message in self.base)):
             return False
         if rules.max_tokens is None:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from harness.conditions import Condition, Treated, apply
 from harness.delivery import place_all
 from harness.errors import ConfoundError, TemplateError
+from harness.statusbar.placements import printed
 from harness.statusbar.policies import Boundary
 from harness.template import ChatTemplate, Encoded
 from harness.types import CallLimit, Message, RenderedPrompt, Sample, Span, ToolCall, ToolSpec
@@ -108,7 +109,8 @@ def _prove(
             if newest
             else place_all(treated.base, treated.injections[:number], condition.placement)
         )
-        before, before_encoded, bar = text, encoded, injection.bar.text
+        before, before_encoded = text, encoded
+        bar = printed(condition.placement, injection.bar.text)
         text = template.text(placed, tools)
         encoded = template.encode(text)
         inserted = _insertion(before, text, bar, where)
@@ -146,16 +148,21 @@ def _insertion(control: str, arm: str, bar: str, where: str) -> tuple[int, int]:
 def _prove_tokens(control: Encoded, arm: Encoded, inserted: tuple[int, int], where: str) -> int:
     """Tokens that the arm has over the control. Tokens outside the insertion must be the control's."""
     first, last = arm.token_range(*inserted)
-    tail = len(arm.ids) - last
-    spelt_anew = len(control.ids) - first - tail
-    same = control.ids[:first] == arm.ids[:first] and (
-        tail == 0 or control.ids[len(control.ids) - tail :] == arm.ids[last:]
-    )
-    if not same or spelt_anew > MAX_STRADDLING:
+    head = _same(control.ids, arm.ids, first)
+    # The same from the end.
+    tail = _same(control.ids[::-1], arm.ids[::-1], len(arm.ids) - last)
+    if head is None or tail is None or len(control.ids) - head - tail > MAX_STRADDLING:
         raise ConfoundError(
             f"{where}: token ids outside the bar differ from the control's; choose another placement"
         )
     return len(arm.ids) - len(control.ids)
+
+
+def _same(control: tuple[int, ...], arm: tuple[int, ...], outside: int) -> int | None:
+    """How many of the arm's `outside` first tokens are the control's: all, or all but those at the boundary, where
+    the bar cut a token of the control in two and a part of it is left. None when more of them differ."""
+    counts = range(outside, max(outside - MAX_STRADDLING, 0) - 1, -1)
+    return next((count for count in counts if control[:count] == arm[:count]), None)
 
 
 def _prove_lengths(conditions: Sequence[Condition], arms: Mapping[str, Arm], sample: Sample) -> None:

@@ -8,8 +8,8 @@ from alert_states import last, said, turns
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.state import Latest, argument_hash
-from harness.statusbar.guard_counts import LONGEST, Limits
+from harness.state import ATTEMPTS, argument_hash
+from harness.statusbar.guard_counts import Limits
 from harness.statusbar.loop_guard import LoopGuard, blocked
 from harness.statusbar.tool_counter import ToolCounter
 from harness.types import Message, ToolCall
@@ -192,9 +192,6 @@ def test_a_blocked_call_is_a_failure_so_that_a_loop_of_successes_is_halted() -> 
         assert {step for step, _ in steps(loop, lenient)} == {"block"}
 
 
-KEPT = "attempts" in Latest.__dataclass_fields__
-
-
 @settings(max_examples=60)
 @given(
     made=st.lists(st.tuples(st.integers(0, 1), st.sampled_from(["ok", "Error: x", "user"])), max_size=25),
@@ -205,7 +202,7 @@ KEPT = "attempts" in Latest.__dataclass_fields__
         halt=st.sampled_from([None, 4, 8]),
         aware=st.sampled_from(["arguments", "results"]),
         reset=st.sampled_from(["user_turn", "never"]),
-        blocked_fails=st.booleans() if KEPT else st.just(False),
+        blocked_fails=st.booleans(),
         advice=st.just(False),
     ),
 )
@@ -222,7 +219,9 @@ def test_the_bar_says_in_each_result_what_the_count_over_the_transcript_says(
     trips = blocked(messages, guard)
     assert [n for n, text in enumerate(texts) if text] == sorted({trip.message for trip in trips})
     for trip in trips:
-        stated = f"at least {LONGEST}" if trip.step != "block" and trip.count >= LONGEST else str(trip.count)
+        stated = (
+            f"at least {ATTEMPTS}" if trip.step != "block" and trip.count >= ATTEMPTS else str(trip.count)
+        )
         word = "time" if stated == "1" else "times"
         shown = f"made {stated} times" if trip.step == "block" else f"failed {stated} {word} in a row"
         assert shown in (texts[trip.message] or "")

@@ -12,24 +12,17 @@ from surroundings_states import BUSY, at, text
 from harness.conditions import Condition, unfold
 from harness.state import AgentState
 from harness.state.facts import ActivePath, FileRead, TodoItem, TodoList
-from harness.statusbar.base import BarContext
 from harness.statusbar.environment_details import EnvironmentDetails, EnvironmentDifference
 from harness.statusbar.placebo import Placebo
 from harness.statusbar.placements import Tail
 from harness.statusbar.policies import Append, OnChange, UpdatePolicy
 from harness.types import Message, ToolCall
 
-needs_all_copies = pytest.mark.skipif(
-    "earlier" not in BarContext.__slots__, reason="a bar is not shown all of its copies yet"
-)
 DIFFERENCE = EnvironmentDifference(window=1000)
 
 
 def difference(state: AgentState, *copies: str) -> str | None:
-    standing = replace(context(), previous=copies[-1] if copies else None)
-    if len(copies) > 1:
-        standing = replace(standing, earlier=copies)
-    drawn = DIFFERENCE.draw(state, standing)
+    drawn = DIFFERENCE.draw(state, replace(context(), earlier=copies))
     return drawn.text if drawn else None
 
 
@@ -85,7 +78,6 @@ states = st.builds(
 )
 
 
-@needs_all_copies
 @given(st.lists(states, min_size=2, max_size=5))
 @settings(max_examples=60)
 def test_the_copies_together_say_the_whole_environment_and_no_more(history: list[AgentState]) -> None:
@@ -123,7 +115,6 @@ TRANSCRIPT = (
 )
 
 
-@needs_all_copies
 @pytest.mark.parametrize("policy", [Append(), OnChange()], ids=lambda policy: policy.name)
 def test_over_a_transcript_each_copy_says_what_has_changed_and_the_placebo_comes_with_it(
     policy: UpdatePolicy,

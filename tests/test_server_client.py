@@ -13,7 +13,7 @@ from loopback import DONE, Asked, Cut, Hang, Step, delta, text, usage
 from server_models import HAND, good, only, request, serving
 
 from harness.errors import ConfoundError, ModelError
-from harness.models.server_dialects import wire_messages
+from harness.dialects.openai import wire_messages
 from harness.types import Decoding, Message, Request
 
 TOOLS = tuple(tool.name for tool in HAND.tools)

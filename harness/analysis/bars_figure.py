@@ -48,7 +48,9 @@ def bars(tables: Tables, arms: Sequence[Arm], width: float = WIDTH) -> Figure | 
     _levels(axes[0], rows, chosen, arms)
     _differences(axes[1], rows)
     axes[1].set_title(f"bar − its placebo, {n_text(found['clusters'], 'clusters')}")
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3, handletextpad=0.2)
+    figure.legend(
+        *axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3, handletextpad=0.2
+    )
     return figure
 
 

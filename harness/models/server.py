@@ -19,11 +19,12 @@ from time import perf_counter, sleep
 from typing import Any, Self
 
 from harness.config import ModelConfig, ServerConfig
+from harness.dialects.openai import wire_messages, wire_tools
 from harness.errors import ModelError, ProviderError
 from harness.models.base import Then, in_passes
 from harness.models.serve import ServerProcess, serve_vllm
 from harness.models.server_client import Connection, key_from, reach
-from harness.models.server_dialects import DIALECTS, wire_messages, wire_tools
+from harness.models.server_dialects import DIALECTS
 from harness.models.server_faults import Redactor, TransportError, persist
 from harness.models.server_proof import PromptProof
 from harness.models.server_sockets import Headway

@@ -1,16 +1,15 @@
-"""What is not the same at every OpenAI-compatible server, as one table; and the wire form of a conversation.
+"""What is not the same at every OpenAI-compatible server, as one table.
 
 The fields are those of vLLM 0.32 (entrypoints/openai), SGLang (openai_api/protocol.py), llama.cpp's server
 (tools/server/README.md) and Ollama (docs/openai.md). Knows no client and no stream.
 """
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from harness.errors import ModelError
-from harness.types import CacheState, Decoding, Message, Request, ToolSpec
+from harness.types import CacheState, Decoding, Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,47 +114,3 @@ DIALECTS: Mapping[str, Dialect] = {
         Dialect("other"),
     )
 }
-
-
-def wire_messages(
-    messages: Sequence[Message], reasoning_field: str, *, keep_reasoning: bool
-) -> list[dict[str, Any]]:
-    """A conversation as OpenAI's chat API takes it: arguments of calls are JSON text."""
-    wire = []
-    for message in messages:
-        entry: dict[str, Any] = {"role": message.role, "content": message.content}
-        if message.tool_calls:
-            entry["tool_calls"] = [
-                {
-                    "type": "function",
-                    "id": call.id,
-                    "function": {
-                        "name": call.name,
-                        "arguments": json.dumps(dict(call.arguments), ensure_ascii=False),
-                    },
-                }
-                for call in message.tool_calls
-            ]
-        if message.reasoning is not None and keep_reasoning:
-            entry[reasoning_field] = message.reasoning
-        if message.role == "tool":
-            entry["tool_call_id"] = message.tool_call_id
-            if message.name is not None:
-                entry["name"] = message.name
-        wire.append(entry)
-    return wire
-
-
-def wire_tools(tools: Sequence[ToolSpec]) -> list[dict[str, Any]]:
-    """Offered tools in OpenAI's form."""
-    return [
-        {
-            "type": "function",
-            "function": {
-                "name": tool.name,
-                "description": tool.description,
-                "parameters": dict(tool.parameters),
-            },
-        }
-        for tool in tools
-    ]

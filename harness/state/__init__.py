@@ -8,7 +8,9 @@ from harness.state.agent_state import AgentState
 from harness.state.builder import StateBuilder, derive
 from harness.state.calls import argument_hash
 from harness.state.facts import (
+    ATTEMPTS,
     ActivePath,
+    Attempt,
     Block,
     CallCount,
     Completion,
@@ -24,8 +26,10 @@ from harness.state.facts import (
 )
 
 __all__ = [
+    "ATTEMPTS",
     "ActivePath",
     "AgentState",
+    "Attempt",
     "Block",
     "CallCount",
     "Completion",

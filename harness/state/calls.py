@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
-from harness.state.facts import CallCount, Latest
+from harness.state.facts import ATTEMPTS, Attempt, CallCount, Latest
 from harness.state.results import failure
 from harness.state.views import History, Lookup, View
 from harness.types import Message, ToolCall
@@ -48,6 +48,7 @@ class Calls:
         self._turn: dict[str, int] = {}
         self._results: dict[tuple[str, str], int] = {}
         self._results_of_turn: dict[tuple[str, str], int] = {}
+        self._attempts: dict[str, tuple[Attempt, ...]] = {}
         self._waiting: dict[int, Made] = {}
         self._by_id: dict[str, deque[int]] = {}
         self._by_name: dict[str, deque[int]] = {}
@@ -113,10 +114,13 @@ class Calls:
             streak = (self.failing.now(tool) or 0) + 1 if failed else 0
             self.failing.put(tool, streak or None, number + 1)
         same, same_ever = 0, 0
+        attempts: tuple[Attempt, ...] = ()
         if made:
             key = (made.identity, message.content)
             same = self._results_of_turn[key] = self._results_of_turn.get(key, 0) + 1
             same_ever = self._results[key] = self._results.get(key, 0) + 1
+            now = Attempt(failed, made.identical, same, made.identical_ever, same_ever)
+            attempts = self._attempts[tool] = (*self._attempts.get(tool, ())[1 - ATTEMPTS :], now)
         return Latest(
             role="tool",
             text=message.content,
@@ -132,6 +136,7 @@ class Calls:
             identical_ever=made.identical_ever if made else 0,
             same_result_ever=same_ever,
             streak=streak,
+            attempts=attempts,
         )
 
     def view(self, version: int) -> Mapping[str, CallCount]:

@@ -10,6 +10,8 @@ from typing import Any, Literal
 from harness.types import Role, ToolCall
 
 TodoStatus = Literal["pending", "in_progress", "completed"]
+ATTEMPTS = 16
+"""Calls of one tool that a result looks back at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +164,20 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
+class Attempt:
+    """How one call stood when its result came in. The counts include it."""
+
+    failed: bool
+    identical: int
+    """Calls with the same tool and the same canonical arguments since the last user message."""
+    same_result: int
+    """Of these, how many brought this very text back."""
+    identical_ever: int
+    """The same two over the whole transcript."""
+    same_result_ever: int
+
+
+@dataclass(frozen=True, slots=True)
 class Latest:
     """What the newest message brought; for a result the call that it answers and how that call stands."""
 
@@ -188,3 +204,5 @@ class Latest:
     """Like `same_result`, over the whole transcript."""
     streak: int = 0
     """Failures of this tool in a row up to now, whatever other tools did."""
+    attempts: tuple[Attempt, ...] = ()
+    """The newest calls of this tool that were answered, oldest first, at most ATTEMPTS, this one last."""

@@ -53,7 +53,9 @@ class AgentStatus:
         lines = list(rendered(self.rendering, tallies, standings))
         if self.advice:
             lines.append((self.advice, None))
-        return StatusText(self.tag, tuple(line for line, _ in lines), frames=tuple(frame for _, frame in lines))
+        return StatusText(
+            self.tag, tuple(line for line, _ in lines), frames=tuple(frame for _, frame in lines)
+        )
 
     def _counts(self, state: AgentState, tool: str, key: str) -> dict[str, int] | None:
         if self.says != "verdict":

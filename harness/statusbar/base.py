@@ -29,6 +29,8 @@ class BarContext:
     count_tokens: Callable[[str], int]
     previous: str | None = None
     """The text of the copy that this bar put into the transcript before, for bars that show what has changed."""
+    earlier: tuple[str, ...] = ()
+    """The texts of all its copies that stand in the transcript, oldest first; `previous` is the last of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,15 @@ class StatusText:
     an item of a list, `- …`."""
     note: str = ""
     """Text directly after the closing tag, such as a line of advice that the placebo keeps."""
+
+    meant: str | None = None
+    """Of a placebo: the text that it stands in for."""
+
+    @property
+    def said(self) -> str:
+        """What policies and bars that look back go by: a placebo comes and changes exactly when the bar that it stands
+        in for does."""
+        return self.text if self.meant is None else self.meant
 
     @property
     def text(self) -> str:

@@ -107,7 +107,7 @@ class EnvironmentDifference(EnvironmentDetails):
 
     def draw(self, state: AgentState, context: BarContext) -> StatusText | None:
         """None when nothing has changed."""
-        copies = getattr(context, "earlier", ()) or ((context.previous,) if context.previous else ())
+        copies = context.earlier
         sections = self.sections(state, context)
         if not copies:
             return drawn(TAG, _lines(sections))

@@ -10,28 +10,12 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Literal, get_args
 
-from harness.state import Latest, StateBuilder
+from harness.state import ATTEMPTS, Attempt, Latest, StateBuilder
 from harness.types import Message, ToolSpec
 
 Aware = Literal["arguments", "results"]
 Reset = Literal["user_turn", "never"]
 Step = Literal["block", "warn", "halt"]
-LONGEST = 16
-"""Calls of one tool that a state looks back at; no limit on failures may be larger."""
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """How one call stood when its result came in. The counts include it."""
-
-    failed: bool
-    identical: int
-    """Calls with the same tool and the same canonical arguments since the last user message."""
-    same_result: int
-    """Of these, how many brought this very text back."""
-    identical_ever: int
-    """The same two over the whole transcript."""
-    same_result_ever: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +53,8 @@ class Limits:
         if self.repeats is not None and self.repeats < 2:
             raise ValueError(f"repeats={self.repeats}: expected 2 or more; the first call repeats nothing")
         for name, count in (("warn", self.warn), ("halt", self.halt)):
-            if count is not None and not 1 <= count <= LONGEST:
-                raise ValueError(f"{name}={count}: expected a number of failures from 1 to {LONGEST}")
+            if count is not None and not 1 <= count <= ATTEMPTS:
+                raise ValueError(f"{name}={count}: expected a number of failures from 1 to {ATTEMPTS}")
 
     def repeated(self, attempt: Attempt) -> int:
         """How often the call has been made by this guard's count."""
@@ -101,22 +85,16 @@ class Limits:
         return found
 
 
-def attempt(latest: Latest) -> Attempt:
-    return Attempt(
-        failed=latest.failed,
-        identical=latest.identical,
-        same_result=latest.same_result,
-        identical_ever=latest.identical_ever,
-        same_result_ever=latest.same_result_ever,
-    )
-
-
 def attempts(latest: Latest) -> tuple[Attempt, ...]:
-    """The newest calls of the tool, oldest first, the one that `latest` answers last. Where the state does not keep
-    them, its row of failures stands for those before."""
-    kept: tuple[Attempt, ...] = getattr(latest, "attempts", ())
-    before = min(latest.streak, LONGEST) - 1 if latest.failed else 0
-    return kept or (*[Attempt(True, 0, 0, 0, 0)] * before, attempt(latest))
+    """The newest calls of the tool, oldest first, the one that `latest` answers last. In a state that was made by hand
+    and does not hold them, its row of failures stands for those before."""
+    if latest.attempts:
+        return latest.attempts
+    before = min(latest.streak, ATTEMPTS) - 1 if latest.failed else 0
+    now = Attempt(
+        latest.failed, latest.identical, latest.same_result, latest.identical_ever, latest.same_result_ever
+    )
+    return (*[Attempt(True, 0, 0, 0, 0)] * before, now)
 
 
 def trips(messages: Iterable[Message], limits: Limits, tools: tuple[ToolSpec, ...] = ()) -> list[Trip]:
@@ -130,7 +108,7 @@ def trips(messages: Iterable[Message], limits: Limits, tools: tuple[ToolSpec, ..
         latest = builder.state().latest if message.role == "tool" else None
         if latest is None or latest.call is None:
             continue
-        tool, now = latest.call.name, attempt(latest)
+        tool, now = latest.call.name, attempts(latest)[-1]
         row = rows[tool] = rows.get(tool, 0) + 1 if limits.fails(now) else 0
         found += [Trip(step, number, tool, count) for step, count in limits.steps(now, row)]
     return found

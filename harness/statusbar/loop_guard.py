@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, get_args
 
-from harness.state import AgentState
+from harness.state import ATTEMPTS, AgentState
 from harness.statusbar.base import BarContext, Frame, Moment, StatusText
 from harness.statusbar.escape import flatten
-from harness.statusbar.guard_counts import LONGEST, Aware, Limits, Reset, Step, Trip, attempts, trips
+from harness.statusbar.guard_counts import Aware, Limits, Reset, Step, Trip, attempts, trips
 from harness.types import Message, ToolSpec
 
 Action = Literal["block", "warn"]
@@ -81,7 +81,7 @@ class LoopGuard:
             return f"{head}: this call of '{tool}' has already been made {count} times{turn} with {same}."
         head = "Warning" if step == "warn" else "Halted"
         often = (
-            f"at least {count} times" if count >= LONGEST else "1 time" if count == 1 else f"{count} times"
+            f"at least {count} times" if count >= ATTEMPTS else "1 time" if count == 1 else f"{count} times"
         )
         return f"{head}: '{tool}' has failed {often} in a row."
 

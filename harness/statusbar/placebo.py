@@ -133,7 +133,7 @@ class Placebo:
         for measure in (_local(real, count, self._lengths), _whole(real, count)):
             lines, missed = self._fit(real, variant, measure, count)
             if missed is None and count(replace(real, lines=lines).text) == total:
-                return replace(real, lines=lines, variant=variant)
+                return replace(real, lines=lines, variant=variant, meant=real.said)
         raise ConfoundError(
             f"no placebo line of exactly {missed or total} tokens; add phrases to the placebo text"
         )

@@ -79,9 +79,7 @@ def _constraint(rule: Standing) -> str:
         return head
     if not rule.counts:
         return f"{head}; no call so far"
-    return (
-        head + "; " + "; ".join(f"{flatten(v)}: {verdict(n, rule.limit)}" for v, n in rule.counts.items())
-    )
+    return head + "; " + "; ".join(f"{flatten(v)}: {verdict(n, rule.limit)}" for v, n in rule.counts.items())
 
 
 # -- prose ---------------------------------------------------------------------------------------------
