@@ -100,7 +100,7 @@ def test_nothing_that_is_shown_becomes_part_of_the_page() -> None:
 
 def test_the_page_needs_nothing_from_outside_and_has_no_script() -> None:
     text = _page("hello")
-    assert "default-src 'none'" in text
+    assert "default-src &#39;none&#39;" in text
     assert not re.search(r"<(script|link|iframe|img)\b|\bsrc=|\bhref=|\bstyle=|url\(", text)
 
 

@@ -12,8 +12,8 @@ from core_samples import calls
 from loopback import DONE, Asked, Cut, Hang, Step, delta, text, usage
 from server_models import HAND, good, only, request, serving
 
-from harness.errors import ConfoundError, ModelError
 from harness.dialects.openai import wire_messages
+from harness.errors import ConfoundError, ModelError
 from harness.types import Decoding, Message, Request
 
 TOOLS = tuple(tool.name for tool in HAND.tools)

@@ -84,7 +84,7 @@ def rows(
         put_in, resent = sent.take(request)
         without = None if control is None else control[number]
         kept_out = _kept_out(request)
-        newest = request.injections[-1].bar.text if request.injections else None
+        newest = request.injections[-1].bar.said if request.injections else None
         yield Row(
             condition=condition,
             request=number + 1,
@@ -99,7 +99,7 @@ def rows(
             kept_out_dedupe=kept_out.count("dedupe"),
             kept_out_budget=kept_out.count("max_tokens"),
             drawn=request.drawn is not None,
-            up_to_date=None if newest is None else request.drawn is not None and request.drawn.text == newest,
+            up_to_date=None if newest is None else request.drawn is not None and request.drawn.said == newest,
             shared_tokens=shared,
             rebilled_tokens=prompt.tokens - shared,
             cached_tokens=cached,
