@@ -104,6 +104,14 @@ def _looked_at(verb: Callable[..., argparse.ArgumentParser]) -> None:
     lint.add_argument("options", nargs="*", metavar="KEY=VALUE", help="options of the bar, e.g. date=second")
     lint.add_argument("--trace", metavar="FILE", help="draw it over recorded trajectories too")
     lint.add_argument("--json", action="store_true", help="print the findings as JSON")
+    ledger = verb("ledger", "what a bar costs under each update policy, from token ids alone; needs no model")
+    ledger.add_argument("--trace", metavar="FILE[:N]", help="a recorded trajectory (its number, from 0)")
+    ledger.add_argument(
+        "overrides",
+        nargs="*",
+        metavar="KEY=VALUE",
+        help="keys of conf/ledger.yaml, e.g. bar=work_state requests=200 'policies=[replace,append]'",
+    )
 
 
 def _published(verb: Callable[..., argparse.ArgumentParser]) -> None:

@@ -33,7 +33,8 @@ GROUPS = ("experiment", "model", "scenario", "condition", "probe")
 
 
 @contextmanager
-def _hydra() -> Iterator[Hydra]:
+def opened() -> Iterator[Hydra]:
+    """Hydra over `./conf` and the packaged configuration."""
     Plugins.instance()  # registers Hydra's config sources on first use
     path = ConfigSearchPathImpl()
     path.append("hydra", "pkg://hydra.conf")
@@ -49,7 +50,7 @@ def _hydra() -> Iterator[Hydra]:
 
 def options() -> dict[str, list[str]]:
     """What can be chosen in each group; a scenario's file alone makes it a choice."""
-    with _hydra() as hydra:
+    with opened() as hydra:
         found = {group: set(hydra.config_loader.get_group_options(group)) for group in GROUPS}
     found["scenario"].update(scenario_names())
     return {group: sorted(names) for group, names in found.items()}
@@ -57,43 +58,43 @@ def options() -> dict[str, list[str]]:
 
 def compose(overrides: Sequence[str]) -> RunConfig:
     """The configuration of one run. Raises ConfigError with one line naming the override at fault."""
-    with _hydra_mistakes(), _hydra() as hydra:
+    with hydra_mistakes(), opened() as hydra:
         configured = frozenset(hydra.config_loader.get_group_options("scenario"))
-        plain = _composed(hydra, "config", [_settable(override, configured) for override in overrides])
+        plain = composed(hydra, "config", [settable(override, configured) for override in overrides])
         known = frozenset(hydra.config_loader.get_group_options("condition"))
     return resolve(plain, known)
 
 
 def compose_attention(overrides: Sequence[str]) -> dict[str, Any]:
     """What `conf/attention.yaml` and the overrides say, as plain data."""
-    with _hydra_mistakes(), _hydra() as hydra:
-        return _composed(hydra, "attention", [_any_key(override) for override in overrides])
+    with hydra_mistakes(), opened() as hydra:
+        return composed(hydra, "attention", [_any_key(override) for override in overrides])
 
 
-def _composed(hydra: Hydra, name: str, overrides: list[str]) -> dict[str, Any]:
-    composed = hydra.compose_config(
+def composed(hydra: Hydra, name: str, overrides: list[str]) -> dict[str, Any]:
+    found = hydra.compose_config(
         config_name=name,
         overrides=overrides,
         run_mode=RunMode.RUN,
         from_shell=True,
         with_log_configuration=False,
     )
-    with open_dict(composed):
-        del composed["hydra"]
-    plain = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
+    with open_dict(found):
+        del found["hydra"]
+    plain = OmegaConf.to_container(found, resolve=True, throw_on_missing=True)
     assert isinstance(plain, dict)
     return {str(key): value for key, value in plain.items()}
 
 
 @contextmanager
-def _hydra_mistakes() -> Iterator[None]:
+def hydra_mistakes() -> Iterator[None]:
     try:
         yield
     except (HydraException, OmegaConfBaseException) as error:
-        raise ConfigError(_one_line(error)) from error
+        raise ConfigError(one_line(error)) from error
 
 
-def _settable(override: str, configured: Container[str]) -> str:
+def settable(override: str, configured: Container[str]) -> str:
     """`key=value` may set any key of the typed configuration, also one that no file mentions; whether
     the key exists is for `harness.config` to say. Group choices and Hydra's own prefixes stay, but for
     a scenario that is not `configured`: it has a file in `scenarios/` and needs none in `conf/`."""
@@ -121,7 +122,7 @@ def sweep(overrides: Sequence[str]) -> list[list[str]]:
     try:
         parsed = parser.parse_overrides(list(overrides))
     except HydraException as error:
-        raise ConfigError(_one_line(error)) from error
+        raise ConfigError(one_line(error)) from error
     combinations: list[list[str]] = [[]]
     for override in parsed:
         if override.is_sweep_override():
@@ -157,7 +158,7 @@ def build_tracker(node: dict[str, Any] | None) -> Any:
     try:
         return instantiate(node) if node else None
     except Exception as error:
-        raise ConfigError(f"tracker: {_one_line(error.__cause__ or error)}") from error
+        raise ConfigError(f"tracker: {one_line(error.__cause__ or error)}") from error
 
 
 def _build(name: str, part: str, node: dict[str, Any] | None) -> Any:
@@ -167,9 +168,9 @@ def _build(name: str, part: str, node: dict[str, Any] | None) -> Any:
         return instantiate(node)
     except Exception as error:
         # Hydra's own text says that a target was not found, its cause says why.
-        raise ConfigError(f"condition.{name}.{part}: {_one_line(error.__cause__ or error)}") from error
+        raise ConfigError(f"condition.{name}.{part}: {one_line(error.__cause__ or error)}") from error
 
 
-def _one_line(error: BaseException) -> str:
+def one_line(error: BaseException) -> str:
     text = " ".join(str(error).split())
     return text.split(" full_key:")[0].split(" Config search path:")[0]

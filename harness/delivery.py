@@ -43,6 +43,8 @@ class Delivered:
     messages: tuple[Message, ...]
     drawn: StatusText | None
     """What the bar said at this request, whether it was put in or not."""
+    kept_out: tuple[str, ...] = ()
+    """The rule (`dedupe`, `max_tokens`) behind each copy that was due since the request before and kept out."""
 
 
 def requests(messages: Sequence[Message]) -> list[int]:
@@ -119,6 +121,7 @@ class _Fold:
         self.put_in: int | None = None
         """The request at which the last copy came in."""
         self.drawn: StatusText | None = None
+        self.kept_out: list[str] = []
 
     def take(self, message: Message) -> None:
         self.builder.advance(message)
@@ -138,7 +141,8 @@ class _Fold:
         self.count += 1
         base, injections = tuple(self.base), tuple(self.injections)
         placed = place_all(base, injections, placement) if placement is not None and place else base
-        return Delivered(base, injections, placed, self.drawn)
+        kept_out, self.kept_out = tuple(self.kept_out), []
+        return Delivered(base, injections, placed, self.drawn, kept_out)
 
     def _compact(self) -> bool:
         policy = self.delivery.policy
@@ -162,19 +166,26 @@ class _Fold:
         if not policy.keeps:
             self.injections = []
         # Where there is no place yet (no result to stand in) a framework has nothing to hang the bar on.
-        if due and drawn is not None and has_place(placement, self.base) and self._allowed(drawn.said):
-            self.injections.append(Injection(len(self.base), drawn))
-            self.put_in = self.count
+        if not due or drawn is None or not has_place(placement, self.base):
+            return
+        rule = self._against(drawn.said)
+        if rule is not None:
+            self.kept_out.append(rule)
+            return
+        self.injections.append(Injection(len(self.base), drawn))
+        self.put_in = self.count
 
-    def _allowed(self, text: str) -> bool:
+    def _against(self, text: str) -> str | None:
+        """The rule that keeps the copy out; None: none does."""
         rules = self.delivery.rules
         standing = [injection.bar.said for injection in self.injections]
         if rules.dedupe and (text in standing or any(text in message.content for message in self.base)):
-            return False
+            return "dedupe"
         if rules.max_tokens is None:
-            return True
+            return None
         contents = [message.content for message in self.base]
-        return sum(map(self.context.count_tokens, (*contents, *standing, text))) <= rules.max_tokens
+        tokens = sum(map(self.context.count_tokens, (*contents, *standing, text)))
+        return "max_tokens" if tokens > rules.max_tokens else None
 
 
 def _checked(bar: StatusBar, drawn: object) -> StatusText | None:

@@ -104,8 +104,10 @@ class Frames(Bar):
 
 
 class Unframed(Bar):
+    """Two frames for one line."""
+
     def draw(self, state: AgentState, context: BarContext) -> StatusText | None:
-        return StatusText("flawed", ("no list item",)) if state.calls else None
+        return StatusText("flawed", ("- an item",), frames=(("- ", ""),) * 2) if state.calls else None
 
 
 class Raw(Bar):

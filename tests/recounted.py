@@ -40,19 +40,30 @@ class Arms:
         return {"none": "control", "placebo": "placebo", "mismatched": "mismatched"}.get(bar, "bar")
 
     def pairs(self, cells: Sequence[Cell]) -> Iterator[tuple[str, str, str]]:
-        """(kind, arm, against): every bar against its placement's placebo, every arm against the control, where both
-        have cells."""
+        """(kind, arm, against): every bar against its placement's placebo, every arm against the control, every further
+        bar against the first at its place, where both have cells."""
         known = {cell["condition"] for cell in cells}
         for arm in self.listed:
             role = self.role(arm["name"])
             placebos = [
                 b for b in self.listed if b["bar"] == "placebo" and b["placement"] == arm["placement"]
             ]
-            own = [b for b in placebos if b.get("placebo_of") in (arm["name"], arm["bar"])] or placebos
+            own = (
+                [b for b in placebos if b.get("placebo_of") == arm["name"]]
+                or [b for b in placebos if b.get("placebo_of") == arm["bar"]]
+                or placebos
+            )
             if role in ("bar", "mismatched") and own and {arm["name"], own[0]["name"]} <= known:
                 yield f"{role} - placebo", arm["name"], own[0]["name"]
             if role != "control" and self.control and {arm["name"], self.control} <= known:
                 yield f"{role} - control", arm["name"], self.control
+            first = [
+                b["name"]
+                for b in self.listed
+                if self.role(b["name"]) == "bar" and b["placement"] == arm["placement"]
+            ]
+            if role == "bar" and first[0] != arm["name"] and {arm["name"], first[0]} <= known:
+                yield "bar - bar", arm["name"], first[0]
 
 
 def spread(name: str, found: Sequence[float | None]) -> Cell:

@@ -17,6 +17,7 @@ from ledger_data import (
 )
 
 from harness.conditions import Condition
+from harness.delivery import InjectionRules
 from harness.errors import ConfoundError, TemplateError
 from harness.ledger import Bill, Row, arms_of, bill, totals
 from harness.ledger.rows import Engine
@@ -268,9 +269,28 @@ def test_what_a_template_refuses_is_said_with_the_policy(qwen: ChatTemplate) -> 
         billed(strict)
 
 
+class _Refuses:
+    name = "refuses"
+
+    def place(self, messages: tuple[object, ...], bar: str) -> tuple[object, ...]:
+        raise ConfoundError("there is no room for it")
+
+
 def test_a_bar_that_cannot_be_placed_is_said_with_the_policy(qwen: ChatTemplate) -> None:
-    with pytest.raises(ConfoundError, match="policy replace, trajectory"):
-        billed(qwen, placement=LastResult(), policies=("replace",))  # there is no result at the first request
+    with pytest.raises(ConfoundError, match=r"policy replace, trajectory .*: there is no room"):
+        billed(qwen, placement=_Refuses(), policies=("replace",))  # type: ignore[arg-type]
+
+
+def test_what_a_rule_keeps_out_is_counted_by_rule(qwen: ChatTemplate) -> None:
+    def kept(rules: InjectionRules) -> tuple[int, int, int]:
+        arms = arms_of([Condition("append", Turns(), Tail(), Append(), rules)])
+        append = totals(bill(TALK, qwen, arms, Engine(BLOCK)), 0.1)[-1]
+        return append.put_in, append.kept_out_dedupe, append.kept_out_budget
+
+    assert kept(InjectionRules()) == (9, 0, 0)
+    assert kept(InjectionRules(dedupe=True)) == (3, 6, 0)  # three texts at nine requests
+    assert kept(InjectionRules(max_tokens=1)) == (0, 0, 9)
+    assert kept(InjectionRules(dedupe=True, max_tokens=10_000)) == (3, 6, 0)
 
 
 def test_a_trajectory_without_a_request_is_refused(qwen: ChatTemplate) -> None:

@@ -136,10 +136,6 @@ def test_names_with_signs_of_their_own_break_no_file(tmp_path: Path) -> None:
             ["prices.x", "currency"],
         ),
         (["name=../x"], ["../x"]),
-        (
-            ["requests=3", "bar=system_state", "placement=last_result", "policies=[replace]"],
-            ["policy replace"],
-        ),
     ],
 )
 def test_a_mistake_is_told_in_one_line(overrides: list[str], words: list[str], tmp_path: Path) -> None:

@@ -131,7 +131,5 @@ def test_block_keeps_the_lines_of_a_text_and_the_empty_ones_between_them() -> No
         "> x &lt; 2",
     )
     assert block("abcdef", 4, "") == ("abc…",)
-    assert block("a\nb\nc", 100, "", lines=2) == ("a", "…") or block("a\nb\nc", 100, "", lines=2)[
-        -1
-    ].endswith("…")
+    assert block("one\ntwo\nthree", 100, "", lines=2) == ("one", "tw…")
     assert block("", 100, "> ") == block("\n \n", 100, "> ") == ()

@@ -52,6 +52,7 @@ NAMED = [
     ('-H "Authorization: Basic dXNlcjpwYXNz2w=="', "dXNlcjpwYXNz2w", f'-H "Authorization: Basic {REDACTED}"'),
     ("sent with bearer 0123456789abcdef0123", "0123456789abcdef", f"sent with bearer {REDACTED}"),
     ("postgres://app:s3cr3t@db:5432/x", "s3cr3t", f"postgres://app:{REDACTED}@db:5432/x"),
+    ("见https://app:s3cr3t@h/", "s3cr3t", f"见https://app:{REDACTED}@h/"),
     ("mysql --password tr0ub4dor", "tr0ub4dor", f"mysql --password {REDACTED}"),
     ("Set-Cookie: sid=abc123; Path=/", "abc123", f"Set-Cookie: {REDACTED}"),
     ("aws_secret_access_key = " + "wJalrXUtnFEMI/K7MDENG/bPxRfiCY" + "EXAMPLEKEY", "wJalrXUtn", None),

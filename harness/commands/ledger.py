@@ -88,13 +88,13 @@ def main(parsed: argparse.Namespace) -> int:
 
 def _composed(overrides: Sequence[str]) -> dict[str, Any]:
     """What `conf/ledger.yaml` and the overrides say, as plain data."""
-    with compose._hydra_mistakes(), compose._hydra() as hydra:
+    with compose.hydra_mistakes(), compose.opened() as hydra:
         configured = frozenset(hydra.config_loader.get_group_options("scenario"))
         settable = [
-            each if each.partition("=")[0] in _GROUPS else compose._settable(each, configured)
+            each if each.partition("=")[0] in _GROUPS else compose.settable(each, configured)
             for each in overrides
         ]
-        return compose._composed(hydra, "ledger", settable)
+        return compose.composed(hydra, "ledger", settable)
 
 
 def _conditions(config: LedgerConfig) -> tuple[Condition, ...]:

@@ -21,10 +21,10 @@ def node(group: str, name: str, options: Sequence[str] = ()) -> dict[str, Any]:
 
     Raises ConfigError for an unknown name or an option that is none.
     """
-    with compose._hydra_mistakes(), compose._hydra() as hydra:
+    with compose.hydra_mistakes(), compose.opened() as hydra:
         known = hydra.config_loader.get_group_options(group)
         if name in known:
-            plain = compose._composed(hydra, f"{group}/{name}", []).get(group)
+            plain = compose.composed(hydra, f"{group}/{name}", []).get(group)
         elif "." in name:
             plain = {"_target_": name}
         else:
@@ -51,10 +51,10 @@ def part(group: str, name: str, options: Sequence[str] = ()) -> Any:
     try:
         return instantiate(described)
     except Exception as error:
-        raise ConfigError(f"{group} {name}: {compose._one_line(error.__cause__ or error)}") from error
+        raise ConfigError(f"{group} {name}: {compose.one_line(error.__cause__ or error)}") from error
 
 
 def names(group: str) -> list[str]:
     """What `conf/<group>` offers, sorted."""
-    with compose._hydra() as hydra:
+    with compose.opened() as hydra:
         return sorted(hydra.config_loader.get_group_options(group))

@@ -83,7 +83,7 @@ def rows(
         shared, cached = cache.visit(prompt, reply)
         put_in, resent = sent.take(request)
         without = None if control is None else control[number]
-        kept_out = _kept_out(request)
+        kept_out = request.kept_out
         newest = request.injections[-1].bar.said if request.injections else None
         yield Row(
             condition=condition,
@@ -106,10 +106,6 @@ def rows(
             rebilled_in_blocks=prompt.tokens - cached,
             output_tokens=None if reply is None else len(reply),
         )
-
-
-def _kept_out(request: Delivered) -> tuple[str, ...]:
-    return tuple(getattr(request, "kept_out", ()))
 
 
 def _newest(

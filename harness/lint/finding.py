@@ -80,9 +80,9 @@ _TABLE: tuple[tuple[str, Severity, str, str, str], ...] = (
         "put the state into `lines`",
     ),
     (
-        "frame", "error", "the frames do not fit the lines, or what they keep follows the state",
+        "frame", "error", "there is not one frame for each line, or what they keep follows the state",
         "does the bar's effect come from its content? The placebo would keep this part of it",
-        "a frame holds what the line begins and ends with whatever it says; status marks belong to the line",
+        "give every line its frame, which holds the line's form whatever it says; status marks belong to the line",
     ),
     (
         "secret", "error", "a secret from the transcript stands in the text",

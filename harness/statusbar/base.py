@@ -12,7 +12,8 @@ Moment = Literal["request", "result", "input"]
 """When a bar is drawn. `request`: before each request. `result`: for each tool result as it comes in, so that it can
 stand in it. `input`: for each user message and tool result."""
 Frame = tuple[str, str]
-"""What a line begins and ends with whatever it says; the placebo keeps it."""
+"""What the placebo of a line begins and ends with: the line's form without its state, such as an empty box for a
+ticked one."""
 LIST_ITEM: Frame = ("- ", "")
 
 

@@ -195,7 +195,7 @@ RULES: tuple[Rule, ...] = (
     _rule(
         "Authorization header",
         "authorization",
-        r"(?i)(\bauthorization\\?[\"']?\s{0,4}[:=]\s{0,4}\\?[\"']?(?:(?:bearer|basic|token|digest|apikey)\s{1,4})?)"
+        r"(?i)((?<![A-Za-z0-9])authorization\\?[\"']?\s{0,4}[:=]\s{0,4}\\?[\"']?(?:(?:bearer|basic|token|digest|apikey)\s{1,4})?)"
         r"(?!(?:bearer|basic|token|digest|apikey|\[redacted\])(?:\s|$))(?=[A-Za-z._~+/=-]{0,300}[0-9=])[A-Za-z0-9._~+/=:-]{8,4000}",
         "RFC 9110, section 11.6.2; RFC 6750",
         rf"\1{REDACTED}",
@@ -203,21 +203,21 @@ RULES: tuple[Rule, ...] = (
     _rule(
         "bearer token",
         "bearer",
-        r"(?i)(\bbearer\s{1,4})(?=[A-Za-z._~+/-]{0,300}[0-9])[A-Za-z0-9._~+/-]{16,4000}={0,2}",
+        r"(?i)((?<![A-Za-z0-9])bearer\s{1,4})(?=[A-Za-z._~+/-]{0,300}[0-9])[A-Za-z0-9._~+/-]{16,4000}={0,2}",
         "RFC 6750, section 2.1",
         rf"\1{REDACTED}",
     ),
     _rule(
         "cookie",
         "cookie",
-        r"(?i)(\b(?:set-)?cookie:\s{0,4})[\w.-]{1,100}=[^\s;]{1,4000}(?:;\s{0,4}[\w.-]{1,100}=[^\s;]{1,4000}){0,50}",
+        r"(?i)((?<![A-Za-z0-9])(?:set-)?cookie:\s{0,4})[\w.-]{1,100}=[^\s;]{1,4000}(?:;\s{0,4}[\w.-]{1,100}=[^\s;]{1,4000}){0,50}",
         "RFC 6265",
         rf"\1{REDACTED}",
     ),
     _rule(
         "user and password in an address",
         "://",
-        r"(?i)(\b[a-z][a-z0-9+.-]{0,20}://[^\s/@:?#]{0,200}:)(?![$<{*])[^\s/@?#]{1,400}(?=@)",
+        r"(?i)(://[^\s/@:?#]{0,200}:)(?![$<{*])[^\s/@?#]{1,400}(?=@)",
         "RFC 3986, section 3.2.1",
         rf"\1{REDACTED}",
     ),
