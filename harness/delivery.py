@@ -6,11 +6,12 @@ is its only user, and so stays the only way in which a bar enters a prompt.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from harness.errors import ConfigError
 from harness.state import AgentState, StateBuilder
 from harness.statusbar.base import BarContext, StatusBar, StatusText, looks_back, moment_of
-from harness.statusbar.placements import Placement, has_place
+from harness.statusbar.placements import Placement, has_place, parts_of
 from harness.statusbar.policies import Boundary, Occasion, UpdatePolicy
 from harness.types import Message, ToolSpec
 
@@ -56,10 +57,29 @@ def requests(messages: Sequence[Message]) -> list[int]:
     return ends
 
 
+class Step(NamedTuple):
+    """The transcript after one more copy was put in at one place."""
+
+    place: Placement
+    injection: Injection
+    messages: tuple[Message, ...]
+
+
+def steps(base: Sequence[Message], injections: Sequence[Injection], placement: Placement) -> Iterator[Step]:
+    """The base transcript with the copies put in one after the other as it grew, what came later behind them."""
+    done: tuple[Message, ...] = ()
+    used = 0
+    for injection in injections:
+        done, used = (*done, *base[used : injection.at]), injection.at
+        for place in parts_of(placement):
+            done = place.place(done, injection.bar.text)
+            yield Step(place, injection, (*done, *base[used:]))
+
+
 def place_all(
     base: Sequence[Message], injections: Sequence[Injection], placement: Placement
 ) -> tuple[Message, ...]:
-    """The base transcript with the copies in it, put in one after the other as the transcript grew."""
+    """The base transcript with all the copies in it."""
     done: tuple[Message, ...] = ()
     used = 0
     for injection in injections:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from harness.conditions import Condition, Treated, apply
-from harness.delivery import place_all
+from harness.delivery import steps
 from harness.errors import ConfoundError, TemplateError
 from harness.statusbar.placements import printed
 from harness.statusbar.policies import Boundary
@@ -102,21 +102,16 @@ def _prove(
     them must be all that changes: what is left without them is then the control."""
     assert condition.placement is not None
     text, encoded, spans, added = control.text, control.encoded, list(control.spans), 0
-    for number, injection in enumerate(treated.injections, start=1):
-        newest = number == len(treated.injections)
-        placed = (
-            treated.messages
-            if newest
-            else place_all(treated.base, treated.injections[:number], condition.placement)
-        )
+    for step in steps(treated.base, treated.injections, condition.placement):
         before, before_encoded = text, encoded
-        bar = printed(condition.placement, injection.bar.text)
-        text = template.text(placed, tools)
+        bar = printed(step.place, step.injection.bar.text)
+        text = template.text(step.messages, tools)
         encoded = template.encode(text)
         inserted = _insertion(before, text, bar, where)
         added += _prove_tokens(before_encoded, encoded, inserted, where)
         start = text.rindex(bar, *inserted)
         spans = _shifted(spans, inserted)
+        newest = step.injection is treated.injections[-1]
         spans.append(CharSpan(BAR if newest else STALE_BAR, start, start + len(bar)))
     return _prompt(template, text, encoded, spans, bar_tokens=added)
 

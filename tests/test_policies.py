@@ -14,6 +14,7 @@ from harness.errors import ConfigError, ConfoundError
 from harness.prompt import render_arms
 from harness.state import AgentState
 from harness.statusbar import AgentStatus, BarContext, Placebo, StatusText, Tail
+from harness.statusbar.placements import Both, LastResult
 from harness.statusbar.policies import (
     Append,
     Boundary,
@@ -227,6 +228,28 @@ def test_every_copy_in_a_prompt_is_proved_and_has_its_span() -> None:
     for span in prompts["append"].spans:
         if span.region in ("bar", "stale_bar"):
             assert template.decode(prompts["append"].ids[span.start : span.end]).startswith("<agent_status>")
+
+
+def test_one_copy_can_stand_at_two_places() -> None:
+    each = transcript("A", "B")
+    both = Both(Tail(), LastResult())
+    arms = (
+        Condition("control"),
+        Condition("both", STATUS, both),
+        Condition("placebo", Placebo(STATUS), both),
+        Condition("append", STATUS, both, Append()),
+    )
+    template = tiny_template(CHATML)
+    rendered = render_arms(template, each, arms)
+    bar = rendered["both"].bar_text
+    assert rendered["both"].prompt.text.count(bar) == 2
+    assert [span.region for span in rendered["both"].prompt.spans].count("bar") == 2
+    assert rendered["both"].prompt.bar_tokens == rendered["placebo"].prompt.bar_tokens
+    regions = [span.region for span in rendered["append"].prompt.spans]
+    assert (regions.count("bar"), regions.count("stale_bar")) == (2, 2)
+    assert [len(one.injections) for one in unfold(each, arms[1], words)] == [0, 1, 1]
+    with pytest.raises(ConfoundError, match="no bar is drawn"):
+        apply(sample([SYSTEM, TASK]), Condition("both", Constant(), both), words)
 
 
 def test_equal_copies_are_told_apart_in_a_prompt() -> None:

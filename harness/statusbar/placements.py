@@ -30,14 +30,33 @@ class Placement(Protocol):
 def has_place(placement: Placement, messages: Sequence[Message]) -> bool:
     """Is there a message of the kind that the placement hangs the bar on? Before the first tool result, say, nothing
     can stand in the last one."""
-    needs: Role | None = getattr(placement, "needs", None)
-    return needs is None or any(message.role == needs for message in reversed(messages))
+    needed: set[Role | None] = {getattr(part, "needs", None) for part in parts_of(placement)}
+    return all(need is None or any(m.role == need for m in reversed(messages)) for need in needed)
+
+
+def parts_of(placement: Placement) -> tuple[Placement, ...]:
+    """The places at which one copy is put in, in that order."""
+    if isinstance(placement, Both):
+        return (*parts_of(placement.first), *parts_of(placement.second))
+    return (placement,)
 
 
 def printed(placement: Placement, bar: str) -> str:
     """What a template that prints contents as they are shows of the bar: its text, or where it stands in a call's
     arguments that text as JSON spells it."""
     return json.dumps(bar, ensure_ascii=False)[1:-1] if isinstance(placement, OwnAction) else bar
+
+
+@dataclass(frozen=True, slots=True)
+class Both:
+    """The same text at two places at once."""
+
+    name: ClassVar[str] = "both"
+    first: Placement
+    second: Placement
+
+    def place(self, messages: tuple[Message, ...], bar: str) -> tuple[Message, ...]:
+        return self.second.place(self.first.place(messages, bar), bar)
 
 
 # -- a message of its own ------------------------------------------------------------------------------
