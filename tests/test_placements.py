@@ -30,7 +30,7 @@ from harness.statusbar import (
     SystemTail,
     Tail,
 )
-from harness.statusbar.placements import has_place, printed
+from harness.statusbar.placements import Both, has_place, parts_of, printed
 from harness.statusbar.policies import Append, Replace
 from harness.types import Message, ToolCall
 
@@ -48,6 +48,7 @@ PLACEMENTS: tuple[Placement, ...] = (
     PrefixLast(),
     SystemHead(),
     SystemHead(at="start"),
+    Both(),
 )
 SYSTEM, USER, AGAIN = Message("system", "S"), Message("user", "U"), Message("user", "V")
 CALL, RESULT = calls("A")
@@ -193,7 +194,7 @@ def test_nobody_elses_words_are_changed(messages: tuple[Message, ...], placement
     assert at == len(others)
     shown = [m.content.count(bar) for m in placed]
     written = [call.arguments.get("content") == bar for m in placed for call in m.tool_calls]
-    assert sum(shown) + sum(written) == 1
+    assert sum(shown) + sum(written) == len(parts_of(placement))
 
 
 def test_a_bar_drawn_for_each_result_never_parts_parallel_calls_from_their_results() -> None:
@@ -211,6 +212,7 @@ def test_every_placement_can_be_chosen_by_its_name() -> None:
     chosen = {path.stem: instantiate(OmegaConf.load(path)) for path in sorted(folder.glob("*.yaml"))}
     names = {
         "before": "before",
+        "both": "both",
         "front": "front",
         "last_block": "last_block",
         "last_result": "last_result",
@@ -302,7 +304,7 @@ def test_where_a_user_message_strips_reasoning_the_refusal_says_what_to_do() -> 
 
 def test_a_trajectory_of_t_requests_has_t_prompts_at_each_placement() -> None:
     for placement in PLACEMENTS:
-        if placement.name == "last_result":  # no place at the first request
+        if placement.name in ("last_result", "both"):  # no place at the first request
             continue
         delivered = unfold(sample(TALK), Condition("c", Counter(), placement), len)
         assert [len(one.base) for one in delivered] == [2, 4, 6]

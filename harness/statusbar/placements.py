@@ -9,7 +9,7 @@ no template and no API; which of them takes the outcome is asked in `harness.tem
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Protocol
 
 from harness.errors import ConfigError, ConfoundError
@@ -45,18 +45,6 @@ def printed(placement: Placement, bar: str) -> str:
     """What a template that prints contents as they are shows of the bar: its text, or where it stands in a call's
     arguments that text as JSON spells it."""
     return json.dumps(bar, ensure_ascii=False)[1:-1] if isinstance(placement, OwnAction) else bar
-
-
-@dataclass(frozen=True, slots=True)
-class Both:
-    """The same text at two places at once."""
-
-    name: ClassVar[str] = "both"
-    first: Placement
-    second: Placement
-
-    def place(self, messages: tuple[Message, ...], bar: str) -> tuple[Message, ...]:
-        return self.second.place(self.first.place(messages, bar), bar)
 
 
 # -- a message of its own ------------------------------------------------------------------------------
@@ -266,3 +254,18 @@ def _last_block(messages: tuple[Message, ...], at: int, bar: str) -> tuple[Messa
 
 def _with(messages: tuple[Message, ...], at: int, content: str) -> tuple[Message, ...]:
     return (*messages[:at], replace(messages[at], content=content), *messages[at + 1 :])
+
+
+# -- two at once ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Both:
+    """The same text at two places at once."""
+
+    name: ClassVar[str] = "both"
+    first: Placement = field(default_factory=Tail)
+    second: Placement = field(default_factory=LastResult)
+
+    def place(self, messages: tuple[Message, ...], bar: str) -> tuple[Message, ...]:
+        return self.second.place(self.first.place(messages, bar), bar)
