@@ -1,11 +1,12 @@
 """State and bars over a long trajectory: what distilling costs beside merely writing the same messages down.
 
 Data: a made-up trajectory of 10,000 messages (an agent that reads, edits, builds, searches, keeps a todo list and
-fails at times), about 5,000 requests. At every request a state is taken; that alone is timed first. Then every bar of
-conf/bar is drawn as it is in a run: at every request, or for every result or input, by its moment, nothing of it kept.
-The peer in the same run is `json.dumps` of the messages one by one, the least that any logger does; the named rival is
-the batch way, a state derived from all messages so far at each request, on the first 500 messages. Times are those of
-the processor: all is one thread that waits for nothing.
+fails at times), about 5,000 requests. At every request a state is taken; that alone is timed first. Then, each in a
+pass of its own from cold caches, every bar of conf/bar on top of it, drawn as it is in a run: at every request, or for
+every result or input, by its moment. A bar that looks back is given all its earlier copies, as under a policy that
+keeps them. The limit holds for each pass: states and one bar. The peer in the same run is `json.dumps` of the messages
+one by one, the least that any logger does; the named rival is the batch way, a state derived from all messages so far
+at each request, on the first 500 messages. Times are those of the processor: all is one thread that waits for nothing.
 
     python benchmarks/state.py [--messages 10000]
 
@@ -16,8 +17,9 @@ import argparse
 import json
 import random
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from time import process_time
 from typing import Any
@@ -26,11 +28,13 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from harness.state import StateBuilder, derive
-from harness.statusbar.base import BarContext, StatusBar, moment_of
+from harness.statusbar.base import BarContext, StatusBar, looks_back, moment_of
 from harness.types import CallLimit, Message, ToolCall
 
 LIMIT_SECONDS = 1.0
-"""For the whole trajectory: states at every request, and each bar on top of them."""
+"""For the whole trajectory: states at every request, together with any one bar at all its moments."""
+ROUNDS = 3
+COUNTER_BAR = "agent_status"
 RIVAL_MESSAGES = 500
 BARS = Path(__file__).parents[1] / "conf" / "bar"
 WORDS = "the check fails when two requests share one buffer and the second asks for more than the first left"
@@ -125,29 +129,28 @@ def states(messages: Sequence[Message]) -> None:
         builder.advance(message)
 
 
-def draws(bars: Mapping[str, StatusBar], messages: Sequence[Message]) -> dict[str, tuple[float, int]]:
-    """Seconds and characters of drawing each bar at all its moments of the trajectory, the states apart."""
-    builder = StateBuilder()
-    contexts = dict.fromkeys(bars, BarContext(RULES, 0, MERCHANTS, _count))
-    found = dict.fromkeys(bars, (0.0, 0))
+def with_bar(bar: StatusBar, messages: Sequence[Message]) -> int:
+    """The same, and the bar drawn at all its moments; how many characters it says in all."""
+    builder, context = StateBuilder(), BarContext(RULES, 0, MERCHANTS, _count)
+    moment, back = moment_of(bar), looks_back(bar)
+    copies: list[str] = []
+    characters = 0
     newest = ""
     for message in messages:
-        due = {m for m, roles in ROLES.items() if newest in roles}
-        due |= {"request"} if newest and message.role == "assistant" else set()
-        state = builder.state()
-        for name, bar in bars.items():
-            if moment_of(bar) not in due:
-                continue
-            begun = process_time()
-            drawn = bar.draw(state, contexts[name])
-            text = drawn.text if drawn is not None else ""
-            took, characters = found[name]
-            found[name] = (took + process_time() - begun, characters + len(text))
-            if text:
-                contexts[name] = replace(contexts[name], previous=text)
+        request = bool(newest) and message.role == "assistant"
+        if request if moment == "request" else newest in ROLES[moment]:
+            drawn = bar.draw(builder.state(), context)
+            if drawn is not None:
+                text = drawn.text
+                characters += len(text)
+                if back:
+                    copies.append(text)
+                    context = replace(context, previous=text, earlier=tuple(copies))
+        if request:
+            builder.state()
         builder.advance(message)
         newest = message.role
-    return found
+    return characters
 
 
 def bars() -> dict[str, StatusBar]:
@@ -158,14 +161,28 @@ def bars() -> dict[str, StatusBar]:
     return found
 
 
-def seconds(work: Callable[[], object], rounds: int = 3) -> float:
-    """The fastest of some rounds: other processes can only slow it down."""
+def seconds(work: Callable[[], object], rounds: int = ROUNDS, limit: float | None = None) -> float:
+    """The fastest of some rounds, each from cold caches: other processes can only slow it down. One round is enough
+    where it is far from the limit."""
     best = float("inf")
     for _ in range(rounds):
+        _forget()
         begun = process_time()
         work()
         best = min(best, process_time() - begun)
+        if limit is not None and not limit / 2 < best < 2 * limit:
+            break
     return best
+
+
+def _forget() -> None:
+    """Empty what the harness remembers, so that no bar is served by the pass before."""
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] != "harness":
+            continue
+        for value in vars(module).values():
+            if hasattr(value, "cache_clear"):
+                value.cache_clear()
 
 
 def rival(messages: Sequence[Message]) -> None:
@@ -185,12 +202,14 @@ def main() -> int:
     first = messages[:RIVAL_MESSAGES]
     batch, same = seconds(lambda: rival(first), 1), seconds(lambda: states(first), 1)
     each: dict[str, float] = {}
-    for name, (took, characters) in draws(bars(), messages).items():
-        each[name] = round(took, 3)
-        print(f"{name}: {took:.3f} s, {characters} characters", file=sys.stderr)
-    whole = alone + sum(each.values())
+    silent = []
+    for name, bar in bars().items():
+        if not with_bar(bar, first):
+            silent.append(name)  # its time would say nothing
+        each[name] = round(seconds(partial(with_bar, bar, messages), limit=LIMIT_SECONDS), 3)
+        print(f"{name}: {each[name]:.3f} s", file=sys.stderr)
     slowest = max(each, key=lambda name: each[name])
-    ok = alone < LIMIT_SECONDS and all(alone + took < LIMIT_SECONDS for took in each.values())
+    ok = alone < LIMIT_SECONDS and each[slowest] < LIMIT_SECONDS and not silent
     figures = {
         "messages": len(messages),
         "requests": sum(message.role == "assistant" for message in messages),
@@ -199,12 +218,13 @@ def main() -> int:
         "peer_seconds": round(peer, 3),
         "ratio": round(alone / peer, 2),
         "batch_over_incremental_at_500": round(batch / same, 1),
-        "bars": each,
+        "state_and_counter_bar_seconds": each[COUNTER_BAR],
+        "state_and_slowest_bar_seconds": each[slowest],
         "slowest_bar": slowest,
-        "state_and_slowest_bar_seconds": round(alone + each[slowest], 3),
-        "state_and_all_bars_seconds": round(whole, 3),
+        "state_and_bar_seconds": each,
+        "silent_bars": silent,
     }
-    limit = {"state_and_each_bar_seconds": LIMIT_SECONDS}
+    limit = {"state_and_any_one_bar_seconds": LIMIT_SECONDS}
     print(json.dumps({"name": "state", "figures": figures, "limit": limit, "ok": ok}))
     return 0 if ok else 1
 

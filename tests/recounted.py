@@ -50,8 +50,8 @@ class Arms:
             ]
             own = (
                 [b for b in placebos if b.get("placebo_of") == arm["name"]]
-                or [b for b in placebos if b.get("placebo_of") == arm["bar"]]
-                or placebos
+                or [b for b in placebos if b.get("placebo_of") == arm["bar"] not in self.names]
+                or [b for b in placebos if b.get("placebo_of") is None or role != "bar"]
             )
             if role in ("bar", "mismatched") and own and {arm["name"], own[0]["name"]} <= known:
                 yield f"{role} - placebo", arm["name"], own[0]["name"]

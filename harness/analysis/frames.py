@@ -284,12 +284,15 @@ def control_of(arms: Sequence[Arm]) -> Arm | None:
 
 
 def placebo_for(arm: Arm, arms: Sequence[Arm]) -> Arm | None:
-    """The placebo of the same placement; among several, the one that names `arm`, else the one that names its bar, else
-    the first."""
+    """The placebo of the same placement: the one that names `arm`, else the one that names its bar, else the first that
+    names nobody; a look-alike (`mismatched`) takes whatever placebo stands there. A placebo of another bar differs from
+    this one in length and form."""
     same = [other for other in arms if other.role == "placebo" and other.placement == arm.placement]
     own = [other for other in same if other.placebo_of == arm.name]
-    named = [other for other in same if other.placebo_of == arm.bar]
-    return next(iter(own or named or same), None)
+    names = {other.name for other in arms}
+    named = [other for other in same if other.placebo_of == arm.bar and other.placebo_of not in names]
+    others = [other for other in same if other.placebo_of is None or arm.role != "bar"]
+    return next(iter(own or named or others), None)
 
 
 def common(cells: pd.DataFrame, first: str, second: str, value: str) -> pd.DataFrame:

@@ -16,6 +16,7 @@ from harness.errors import ConfigError, ModelError
 from harness.models.base import Model
 from harness.plan import build_plan
 from harness.preflight import Preflight, prepare
+from harness.statusbar.base import file_digest
 from harness.template import ChatTemplate
 from harness.types import Decoding
 from harness.weights import Progress, ResolvedWeights, WeightsSpec, available, load_tokenizer, resolve
@@ -35,10 +36,12 @@ class Bench:
     @property
     def inputs(self) -> dict[str, Any]:
         """Hashes of what the configuration only names; a run resumes on exactly these."""
+        bars = {c.name: digest for c in self.conditions if (digest := file_digest(c.bar))}
         return {
             "scenario": content_hash(self.scenario),
             "template": self.template.hash,
             "weights": self.weights.sha256 or self.weights.revision,
+            **({"bars": bars} if bars else {}),
         }
 
 

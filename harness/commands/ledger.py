@@ -36,6 +36,7 @@ from harness.ledger.settings import LedgerConfig, resolve
 from harness.ledger.totals import price_bases
 from harness.runlog.files import FolderLock, atomic_file, disk_error, remove_leftovers
 from harness.runlog.identity import config_digest, plain_config, safe_name
+from harness.statusbar.base import file_digest
 from harness.template import ChatTemplate
 from harness.types import Sample
 from harness.weights import load_tokenizer
@@ -54,6 +55,8 @@ class _Source:
     facts: Mapping[str, Any]
     label: str
     """For the folder's name."""
+    bar_file: str | None = None
+    """Hash of the file that the bar is made from, where there is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,7 @@ def main(parsed: argparse.Namespace) -> int:
     config = resolve(_composed(parsed.overrides))
     source = _source(config, parsed.trace)
     conditions = _conditions(config)
+    source = replace(source, bar_file=file_digest(conditions[0].bar))
     folder = Path(config.results) / "ledger" / _name(config, source, conditions)
     template = _template(config)
     arms = arms_of(conditions)
@@ -185,9 +189,10 @@ def _name(config: LedgerConfig, source: _Source, conditions: Sequence[Condition]
 
 
 def _identity(config: LedgerConfig, source: _Source) -> dict[str, Any]:
-    """What decides the numbers, as plain data."""
+    """What decides the numbers, as plain data; the file that a bar is made from by its hash."""
     settings = config.model_dump(mode="json", by_alias=True, exclude=_OPERATIONAL)
-    return plain_config({"config": settings, "trajectory": dict(source.facts)})
+    made_from = {"bar_file": source.bar_file} if source.bar_file else {}
+    return plain_config({"config": settings, "trajectory": dict(source.facts), **made_from})
 
 
 # -- what comes out ------------------------------------------------------------------------------------

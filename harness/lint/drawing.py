@@ -81,7 +81,7 @@ def drawings(bar: StatusBar, case: Case) -> Iterator[Drawn]:
         drawn = Drawn(case.name, number, state, None, given.previous)
         drawn = replace(drawn, said=draw(bar, state, given, drawn.where))
         if drawn.text is not None:
-            given = replace(given, previous=drawn.text)
+            given = replace(given, previous=drawn.text, earlier=(*given.earlier, drawn.text))
         yield drawn
 
 

@@ -101,3 +101,12 @@ def looks_back(bar: StatusBar) -> bool:
     """Does the text of `bar` depend on its copy before?"""
     inner = getattr(bar, "of", None)
     return looks_back(inner) if inner is not None else bool(getattr(bar, "looks_back", False))
+
+
+def file_digest(bar: StatusBar | None) -> str | None:
+    """Hash of the file that a bar is made from (`digest` of the bar, or of what it wraps); None for one that its
+    configuration says all of."""
+    if bar is None:
+        return None
+    own: str | None = getattr(bar, "digest", None)
+    return own or file_digest(getattr(bar, "of", None))

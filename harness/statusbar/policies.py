@@ -88,6 +88,9 @@ class EveryN:
     keeps: ClassVar[bool] = True
     n: int = 5
 
+    def __post_init__(self) -> None:
+        _positive("n", self.n)
+
     def due(self, occasion: Occasion) -> bool:
         if occasion.text is None:
             return False
@@ -102,6 +105,9 @@ class Staleness:
     name: ClassVar[str] = "staleness"
     keeps: ClassVar[bool] = True
     n: int = 5
+
+    def __post_init__(self) -> None:
+        _positive("n", self.n)
 
     def due(self, occasion: Occasion) -> bool:
         if occasion.text is None or not occasion.state.todos.items or occasion.state.todos_age < self.n:
@@ -141,6 +147,9 @@ class Boundary:
     messages: int = 40
     summary: str = "The conversation so far was summarised to save space. The work goes on from here."
 
+    def __post_init__(self) -> None:
+        _positive("messages", self.messages)
+
     def due(self, occasion: Occasion) -> bool:
         return occasion.boundary and occasion.text is not None
 
@@ -160,6 +169,11 @@ class Boundary:
             kept = (replace(kept[0], content=f"{self.summary}\n\n{kept[0].content}"), *kept[1:])
             return (*head, *kept)
         return (*head, summary, *kept)
+
+
+def _positive(option: str, value: int) -> None:
+    if value < 1:
+        raise ValueError(f"{option}={value}: expected 1 or more")
 
 
 def _last(transcript: Sequence[Message], role: str) -> int:

@@ -24,4 +24,4 @@ class ToolCounter:
         if latest is None or latest.call is None or latest.calls < 1:
             return None
         line = f"Tool call #{latest.calls} for '{flatten(latest.call.name)}'"
-        return StatusText(tag="", heading="", lines=(line,), frames=(("", ""),))
+        return StatusText(tag="", heading="", lines=(line,), frames=(("", "'"),))
