@@ -80,12 +80,31 @@ def place_all(
     base: Sequence[Message], injections: Sequence[Injection], placement: Placement
 ) -> tuple[Message, ...]:
     """The base transcript with all the copies in it."""
-    done: tuple[Message, ...] = ()
-    used = 0
-    for injection in injections:
-        done = placement.place((*done, *base[used : injection.at]), injection.bar.text)
-        used = injection.at
-    return (*done, *base[used:])
+    return Growing(placement).of(base, injections)
+
+
+class Growing:
+    """`place_all` over a transcript that grows: what stood in it at the request before is not placed again. Not frozen:
+    it is a fold's working memory."""
+
+    def __init__(self, placement: Placement) -> None:
+        self._placement = placement
+        self._done: tuple[Message, ...] = ()
+        self._used = self._standing = 0
+        self._newest: Injection | None = None
+
+    def of(self, base: Sequence[Message], injections: Sequence[Injection]) -> tuple[Message, ...]:
+        """The same messages as `place_all`. Begins anew where a copy was taken out; a transcript that is rewritten has
+        lost its copies."""
+        standing = self._standing
+        if standing and (len(injections) < standing or injections[standing - 1] is not self._newest):
+            self._done, self._used, self._standing = (), 0, 0
+        for injection in injections[self._standing :]:
+            before = (*self._done, *base[self._used : injection.at])
+            self._done = self._placement.place(before, injection.bar.text)
+            self._used, self._newest = injection.at, injection
+        self._standing = len(injections)
+        return (*self._done, *base[self._used :])
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +155,9 @@ class _Fold:
         self.context = context
         self.base: list[Message] = []
         self.injections: list[Injection] = []
+        self.said: list[str] = []
+        """What each of them says; a StatusText writes its text anew whenever it is asked."""
+        self.growing = Growing(delivery.placement) if delivery.placement is not None else None
         self.count = 0
         """Requests so far."""
         self.put_in: int | None = None
@@ -155,12 +177,12 @@ class _Fold:
 
     def request(self, place: bool = True) -> Delivered:
         boundary = self._compact()
-        bar, placement = self.delivery.bar, self.delivery.placement
+        bar, growing = self.delivery.bar, self.growing
         if bar is not None and moment_of(bar) == "request":
             self._occasion(self.builder.state(), boundary)
         self.count += 1
         base, injections = tuple(self.base), tuple(self.injections)
-        placed = place_all(base, injections, placement) if placement is not None and place else base
+        placed = growing.of(base, injections) if growing is not None and place else base
         kept_out, self.kept_out = tuple(self.kept_out), []
         return Delivered(base, injections, placed, self.drawn, kept_out)
 
@@ -170,13 +192,13 @@ class _Fold:
             return False
         self.base = list(policy.compacted(self.base))
         self.builder.compact(self.base)
-        self.injections, self.put_in = [], None
+        self.injections, self.said, self.put_in = [], [], None
         return True
 
     def _occasion(self, state: AgentState, boundary: bool) -> None:
         policy, bar, placement = self.delivery.policy, self.delivery.bar, self.delivery.placement
         assert bar is not None and placement is not None
-        earlier = tuple(injection.bar.said for injection in self.injections)
+        earlier = tuple(self.said)
         last = earlier[-1] if earlier else None
         context = replace(self.context, previous=last, earlier=earlier)
         self.drawn = drawn = _checked(bar, bar.draw(state, context))
@@ -184,7 +206,7 @@ class _Fold:
         since = None if self.put_in is None else self.count - self.put_in
         due = policy.due(Occasion(text, state, last, since, boundary)) and drawn is not None
         if not policy.keeps:
-            self.injections = []
+            self.injections, self.said = [], []
         # Where there is no place yet (no result to stand in) a framework has nothing to hang the bar on.
         if not due or drawn is None or not has_place(placement, self.base):
             return
@@ -193,18 +215,18 @@ class _Fold:
             self.kept_out.append(rule)
             return
         self.injections.append(Injection(len(self.base), drawn))
+        self.said.append(drawn.said)
         self.put_in = self.count
 
     def _against(self, text: str) -> str | None:
         """The rule that keeps the copy out; None: none does."""
         rules = self.delivery.rules
-        standing = [injection.bar.said for injection in self.injections]
-        if rules.dedupe and (text in standing or any(text in message.content for message in self.base)):
+        if rules.dedupe and (text in self.said or any(text in message.content for message in self.base)):
             return "dedupe"
         if rules.max_tokens is None:
             return None
         contents = [message.content for message in self.base]
-        tokens = sum(map(self.context.count_tokens, (*contents, *standing, text)))
+        tokens = sum(map(self.context.count_tokens, (*contents, *self.said, text)))
         return "max_tokens" if tokens > rules.max_tokens else None
 
 

@@ -137,3 +137,15 @@ def test_over_a_transcript_each_copy_says_what_has_changed_and_the_placebo_comes
     assert [(copy.at, words_of(copy.bar.text)) for copy in neutral] == [
         (copy.at, words_of(copy.bar.text)) for copy in real
     ]
+
+
+def test_what_other_transcripts_said_in_between_changes_nothing() -> None:
+    """Copies gathered so far are remembered; the same copies in another order are another transcript."""
+    changed = replace(BUSY, todos=TodoList((TodoItem(9, "Rest", "pending"),)))
+    first, second = text(DIFFERENCE), difference(changed, text(DIFFERENCE))
+    assert second is not None
+    alone = difference(BUSY, first, second)
+    assert difference(BUSY, second, first) != alone
+    for others in range(9):
+        difference(changed, *["# Current Mode"] * others)
+    assert difference(BUSY, first, second) == alone is not None

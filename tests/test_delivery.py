@@ -14,10 +14,19 @@ import yaml
 from hydra.utils import instantiate
 
 from harness.conditions import Condition, apply, unfold
-from harness.delivery import Delivered
+from harness.delivery import Delivered, place_all
 from harness.errors import ConfoundError
-from harness.statusbar import LastResult, Placement, PrefixLast, StatusBar, Tail
+from harness.statusbar import (
+    Front,
+    LastResult,
+    Placement,
+    PrefixLast,
+    StatusBar,
+    SystemHead,
+    Tail,
+)
 from harness.statusbar.base import moment_of
+from harness.statusbar.placements import Both
 from harness.template import ChatTemplate
 from harness.types import CallLimit, Message, Sample, ToolCall, ToolSpec
 
@@ -171,3 +180,23 @@ def test_a_copy_that_a_placement_swallows_is_caught(qwen: ChatTemplate) -> None:
 
 def test_every_policy_of_the_configuration_is_looked_at() -> None:
     assert set(AT_ONCE) < set(POLICIES) and "never" in POLICIES and len(BARS) >= 20
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("place", [Tail(), LastResult(), SystemHead(), Front("Noted."), Both()])
+def test_what_the_model_gets_is_every_copy_put_in_anew(policy: str, place: Placement) -> None:
+    """A run keeps what stood at the request before; that must not show."""
+    for each in unfold(example(), Condition("x", bar_of("agent_status"), place, policy_of(policy)), len):
+        assert each.messages == place_all(each.base, each.injections, place)
+
+
+def test_a_copy_that_stays_is_placed_once() -> None:
+    class Counts(Tail):
+        placed = 0
+
+        def place(self, messages: tuple[Message, ...], bar: str) -> tuple[Message, ...]:
+            Counts.placed += 1
+            return (*messages, Message("user", bar))
+
+    found = unfold(example(), Condition("x", bar_of("agent_status"), Counts(), policy_of("append")), len)
+    assert Counts.placed == len(found[-1].injections) > 5

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from harness.cache import PrefixLedger, found_in_cache
-from harness.delivery import Delivered, Injection, place_all
+from harness.delivery import Delivered, Growing, Injection
 from harness.ledger.pieces import History, Prompt
 from harness.ledger.prompts import Prompts
 from harness.statusbar.placements import Placement
@@ -78,6 +78,7 @@ def rows(
     `replies`: token ids of the recorded reply to each request."""
     cache = _Cache(prompts, engine)
     sent = _Sent()
+    growing = None if placement is None else Growing(placement)
     for number, request in enumerate(delivered):
         prompt, reply = prompts.of(request.messages), replies[number]
         shared, cached = cache.visit(prompt, reply)
@@ -91,7 +92,7 @@ def rows(
             messages=len(request.base),
             prompt_tokens=prompt.tokens,
             bar_tokens=0 if without is None else prompt.tokens - without,
-            newest_tokens=_newest(request, prompt, prompts, placement, without),
+            newest_tokens=_newest(request, prompt, prompts, growing, without),
             copies=len(request.injections),
             stale_copies=max(len(request.injections) - 1, 0),
             put_in=put_in,
@@ -109,13 +110,13 @@ def rows(
 
 
 def _newest(
-    request: Delivered, prompt: Prompt, prompts: Prompts, placement: Placement | None, control: int | None
+    request: Delivered, prompt: Prompt, prompts: Prompts, growing: Growing | None, control: int | None
 ) -> int | None:
-    if placement is None or not request.injections:
+    if growing is None or not request.injections:
         return None
     if len(request.injections) == 1 and control is not None:
         return prompt.tokens - control
-    without = prompts.of(place_all(request.base, request.injections[:-1], placement))
+    without = prompts.of(growing.of(request.base, request.injections[:-1]))
     return prompt.tokens - without.tokens
 
 

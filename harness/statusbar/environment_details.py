@@ -4,6 +4,7 @@ Knows the state, and for the difference the copies of itself that stand in the t
 with `- `, `| ` or `~ `, every section with `# `, so that no content can pass for a section.
 """
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -143,9 +144,26 @@ def _label(title: str, line: str) -> str:
     return line.removeprefix(LIST_ITEM[0]) if title in LISTS else ""
 
 
-def _said(copies: Iterable[str]) -> dict[str, dict[str, str]]:
-    """Section → label → line, as copies of the bar say them together, the newest word for each."""
-    said: dict[str, dict[str, str]] = {}
+Said = dict[str, dict[str, str]]
+_REMEMBERED: deque[tuple[tuple[str, ...], Said]] = deque(maxlen=8)
+"""What the copies of the last transcripts say, newest first; few, for each holds all the copies of a transcript."""
+
+
+def _said(copies: tuple[str, ...]) -> Said:
+    """Section → label → line, as copies of the bar say them together, the newest word for each. A transcript gains one
+    copy at a time, so what the copies before the last say together is remembered."""
+    near = (each for each in _REMEMBERED if len(copies) - len(each[0]) in (0, 1))
+    before, said = next((each for each in near if copies[: len(each[0])] == each[0]), ((), {}))
+    if len(before) == len(copies):
+        return said
+    said = _told(said, copies[len(before) :])
+    _REMEMBERED.appendleft((copies, said))
+    return said
+
+
+def _told(before: Said, copies: Iterable[str]) -> Said:
+    """What `copies` say after what was said `before`."""
+    said = {title: dict(lines) for title, lines in before.items()}
     title = ""
     for line in (line for copy in copies for line in copy.split("\n")):
         section = said.setdefault(title, {})

@@ -92,6 +92,9 @@ class _Environment(ImmutableSandboxedEnvironment):
     intercepted_binops = frozenset(_OPERATORS)
 
     def getattr(self, obj: Any, attribute: str) -> Any:
+        if type(obj) is dict and attribute in obj:
+            found = obj[attribute]
+            return found.make() if type(found) is Later else found
         if isinstance(obj, LoopContext) and attribute in LOOP_FIELDS:
             return getattr(obj, attribute)
         return self.getitem(obj, attribute)
@@ -282,6 +285,8 @@ def compile_template(
 
 def _environment(insert: Callable[[str], str]) -> _Environment:
     def finalize(value: Any) -> str:
+        if type(value) is str:
+            return insert(value)
         if value is None:
             return "–"
         if isinstance(value, bool):

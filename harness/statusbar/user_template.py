@@ -8,7 +8,7 @@ what is asked for. Lists are cut to the newest or first 200 items and texts to 2
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
@@ -82,6 +82,7 @@ class UserTemplate:
         return StatusText(self.tag, tuple(lines), heading=self.heading, frames=tuple(map(_frame, lines)))
 
 
+@lru_cache(maxsize=4096)
 def _frame(line: str) -> Frame | None:
     """The line's marker; a line without a word stays as it is under the placebo."""
     if not any(character.isalnum() for character in line):
