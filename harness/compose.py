@@ -4,10 +4,8 @@ Hydra is used through its compose API only, so it changes no working directory a
 `./conf` of the working folder comes before the packaged configuration, file by file.
 """
 
-import sys
 from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from hydra._internal.config_search_path_impl import ConfigSearchPathImpl
@@ -17,15 +15,16 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
 from hydra.types import RunMode
-from hydra.utils import instantiate
 from omegaconf import OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from harness.conditions import Condition
-from harness.config import ConditionConfig, RunConfig, resolve
+from harness.config import ConditionConfig, RunConfig
+from harness.config_checks import resolve
 from harness.dataset import scenario_names
 from harness.delivery import InjectionRules
 from harness.errors import ConfigError
+from harness.objects import built, one_line
 from harness.paths import search_dirs
 from harness.statusbar.policies import Replace
 
@@ -135,42 +134,24 @@ def sweep(overrides: Sequence[str]) -> list[list[str]]:
 
 
 def build_conditions(configs: dict[str, ConditionConfig]) -> tuple[Condition, ...]:
-    """The arms as objects, in the order of the configuration. A class may lie in the working folder,
-    which a console script, unlike `python -m`, does not import from."""
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.append(here)  # last, so that no file there stands in for an installed package
+    """The arms as objects, in the order of the configuration."""
     return tuple(_condition(name, config) for name, config in configs.items())
 
 
 def _condition(name: str, config: ConditionConfig) -> Condition:
+    bar, placement, policy = (
+        built(node, f"condition.{name}.{part}") if node is not None else None
+        for part, node in (("bar", config.bar), ("placement", config.placement), ("policy", config.policy))
+    )
     return Condition(
         name,
-        _build(name, "bar", config.bar),
-        _build(name, "placement", config.placement),
-        _build(name, "policy", config.policy) or Replace(),
+        bar,
+        placement,
+        policy or Replace(),
         InjectionRules(**config.rules.model_dump()) if config.rules else InjectionRules(),
     )
 
 
 def build_tracker(node: dict[str, Any] | None) -> Any:
     """Where the finished run is logged to (harness/export/base.py); None without one. Raises ConfigError."""
-    try:
-        return instantiate(node) if node else None
-    except Exception as error:
-        raise ConfigError(f"tracker: {one_line(error.__cause__ or error)}") from error
-
-
-def _build(name: str, part: str, node: dict[str, Any] | None) -> Any:
-    if node is None:
-        return None
-    try:
-        return instantiate(node)
-    except Exception as error:
-        # Hydra's own text says that a target was not found, its cause says why.
-        raise ConfigError(f"condition.{name}.{part}: {one_line(error.__cause__ or error)}") from error
-
-
-def one_line(error: BaseException) -> str:
-    text = " ".join(str(error).split())
-    return text.split(" full_key:")[0].split(" Config search path:")[0]
+    return built(node, "tracker") if node else None

@@ -19,7 +19,7 @@ from test_runner import Scripted, answer, go, rows, say
 
 from harness.analysis.report import headline
 from harness.compose import compose
-from harness.config import resolve
+from harness.config_checks import resolve
 from harness.dataset import asking, content_hash, expand, load_scenario
 from harness.errors import ConfigError, ScenarioError
 from harness.parsing import parse_reply

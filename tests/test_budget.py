@@ -16,7 +16,7 @@ from harness.budget import Limits, Meter, Price, cost_of, duration, held_seconds
 from harness.commands import run as command
 from harness.commands.limits import missing, start_meter
 from harness.compose import compose
-from harness.config import resolve
+from harness.config_checks import resolve
 from harness.errors import ConfigError
 from harness.preflight import Preflight
 from harness.runlog import RunLog, finalize, update_manifest

@@ -9,7 +9,8 @@ import pytest
 from core_config import REMOVE, plain
 
 from harness.compose import GROUPS, build_conditions, compose, options, sweep
-from harness.config import RunConfig, resolve
+from harness.config import RunConfig
+from harness.config_checks import resolve
 from harness.errors import ConfigError
 from harness.paths import packaged_dir
 from harness.statusbar import AgentStatus, BeforeFollowUp, Placebo, Tail
@@ -101,23 +102,6 @@ def test_where_a_server_listens_is_no_part_of_the_experiment() -> None:
 def test_a_server_is_refused_for_choose_before_anything_is_fetched() -> None:
     with pytest.raises(ConfigError, match=r"probe=\[act\]"):
         compose(["model=vllm-server"])
-
-
-@pytest.mark.parametrize("name", named("condition"))
-def test_every_condition_composes_and_builds_under_its_own_name(name: str) -> None:
-    config = compose(
-        [f"condition=[control,{name}]" if name != "control" else "condition=[control]", "probe=[choose]"]
-    )
-    built = {c.name: c for c in build_conditions(config.condition)}
-    if name in ("placements", "renderings"):
-        bars = [c for c in built.values() if c.bar_name == "agent_status"]
-        assert len(built) == 1 + 2 * len(bars)
-        assert all(sum(other.stands_in_for(bar) for other in built.values()) == 1 for bar in bars)
-        return
-    condition = built[name]
-    assert (condition.placement_name == "before") == name.endswith("_before")
-    base = name.removesuffix("_before").removesuffix("_advice")
-    assert condition.bar_name == (base if name != "control" else "none")
 
 
 def test_the_default_is_the_main_job() -> None:
@@ -323,13 +307,6 @@ def test_its_possible_neighbour_is_accepted(changes: dict[str, Any]) -> None:
 )
 def test_a_mistake_on_the_command_line_is_one_line(overrides: list[str], match: str) -> None:
     refused(match, overrides=overrides)
-
-
-def test_a_bar_that_cannot_be_built_is_one_line_that_names_the_arm() -> None:
-    data = plain(condition__odd={"bar": {"_target_": "harness.nowhere.Bar"}, "placement": None})
-    with pytest.raises(ConfigError, match=r"^condition\.odd\.bar: ") as error:
-        build_conditions(resolve(data).condition)
-    assert "\n" not in str(error.value)
 
 
 # -- weights -----------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import pytest
 from core_config import plain
 
 from harness.compose import build_tracker
-from harness.config import resolve
+from harness.config_checks import resolve
 from harness.errors import ConfigError
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.compose import compose
-from harness.config import resolve
+from harness.config_checks import resolve
 from harness.dataset import load_scenario
 from harness.errors import ConfigError
 from harness.plan import Batch, Cell, build_plan, cell_seed

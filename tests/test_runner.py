@@ -10,7 +10,7 @@ from core_config import REMOVE, plain
 from core_samples import arms, words, xfinity
 from core_tokens import SPECIAL, THINKER, tiny_template, tiny_tokenizer
 
-from harness.config import resolve
+from harness.config_checks import resolve
 from harness.errors import ModelError, ProviderError
 from harness.plan import build_plan
 from harness.preflight import Preflight, prepare

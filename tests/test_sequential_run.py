@@ -8,7 +8,7 @@ from core_config import plain
 from test_runner import Scripted, answer, preflight, setting
 
 from harness.commands.sequential import SequentialWatch, start_watch
-from harness.config import resolve
+from harness.config_checks import resolve
 from harness.errors import ConfigError
 from harness.preflight import Preflight
 from harness.runlog import RunLog

@@ -19,7 +19,7 @@ from core_tokens import tiny_template
 from loopback import DONE, Asked, Comment, Cut, Event, Hang, Loopback, Reset, Status, Step, text
 from server_models import good, only, reach, request, serving
 
-from harness.config import resolve
+from harness.config_checks import resolve
 from harness.errors import ModelError, TailgaugeError
 from harness.models import server as backend
 from harness.models import server_faults
