@@ -4,7 +4,7 @@ Knows bars, placements and policies; knows no tokenizer (it is given a function 
 """
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from harness.delivery import Delivered, Delivery, Injection, InjectionRules
@@ -84,13 +84,15 @@ def context_of(sample: Sample, count_tokens: Callable[[str], int]) -> BarContext
         cluster_index=cluster_index(sample.cluster),
         decoys=sample.decoys,
         count_tokens=count_tokens,
+        sample_id=sample.id,
+        cluster=sample.cluster,
     )
 
 
-def unfold(sample: Sample, condition: Condition, count_tokens: Callable[[str], int]) -> list[Delivered]:
+def unfold(sample: Sample, condition: Condition, count_tokens: Callable[[str], int]) -> Iterator[Delivered]:
     """A transcript of T requests under one condition: T prompts, each with the copies that stand in it by then."""
     delivery = Delivery(condition.bar, condition.placement, condition.policy, condition.rules)
-    return list(delivery.unfold(sample.messages, sample.tools, context_of(sample, count_tokens)))
+    return delivery.unfold(sample.messages, sample.tools, context_of(sample, count_tokens))
 
 
 def apply(sample: Sample, condition: Condition, count_tokens: Callable[[str], int]) -> Treated:

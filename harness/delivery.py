@@ -4,14 +4,14 @@ Knows bars, placements, policies and the state; knows no sample, no tokenizer an
 is its only user, and so stays the only way in which a bar enters a prompt.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from harness.errors import ConfigError
 from harness.state import AgentState, StateBuilder
 from harness.statusbar.base import BarContext, StatusBar, StatusText, looks_back, moment_of
-from harness.statusbar.placements import Placement, has_place, parts_of
+from harness.statusbar.placements import Placement, PrintedTokens, has_place, parts_of, printed_as_is, waits
 from harness.statusbar.policies import Boundary, Occasion, UpdatePolicy
 from harness.types import Message, ToolSpec
 
@@ -131,17 +131,20 @@ class Delivery:
         self, messages: Sequence[Message], tools: tuple[ToolSpec, ...], context: BarContext
     ) -> Delivered | None:
         """What `unfold` gives last; None for a transcript that ends with the assistant. A bar of which only the newest
-        copy stays, and which does not look at the copy before, is drawn this once."""
+        copy stays is drawn this once."""
         ends = requests(messages)
         if not ends or ends[-1] < len(messages):
             return None
-        once = not self.policy.keeps and (
-            self.bar is None or (moment_of(self.bar) == "request" and not looks_back(self.bar))
-        )
+        once = not self.policy.keeps and (self.bar is None or moment_of(self.bar) == "request")
         fold = _Fold(self, StateBuilder(tools), context)
+        before = set(ends[:-1])
         for number, message in enumerate(messages, start=1):
             fold.take(message)
-            if number in ends[:-1] and not once:
+            if number not in before:
+                continue
+            if once:
+                fold.count += 1
+            else:
                 fold.request(place=False)
         return fold.request()
 
@@ -152,11 +155,16 @@ class _Fold:
     def __init__(self, delivery: Delivery, builder: StateBuilder, context: BarContext) -> None:
         self.delivery = delivery
         self.builder = builder
-        self.context = context
+        self.context = _at(delivery.placement, context)
         self.base: list[Message] = []
         self.injections: list[Injection] = []
+        self.waiting: list[StatusText] = []
+        """Copies that come behind the newest turn's last result."""
+        self.open_calls = 0
+        """Calls of the newest turn without a result so far."""
         self.said: list[str] = []
-        """What each of them says; a StatusText writes its text anew whenever it is asked."""
+        """What each copy says; a StatusText writes its text anew whenever it is asked."""
+        self.seen = _Seen(context.count_tokens)
         self.growing = Growing(delivery.placement) if delivery.placement is not None else None
         self.count = 0
         """Requests so far."""
@@ -168,6 +176,9 @@ class _Fold:
     def take(self, message: Message) -> None:
         self.builder.advance(message)
         self.base.append(message)
+        self.open_calls = self.open_calls - 1 if message.role == "tool" else len(message.tool_calls)
+        if self.open_calls <= 0:
+            self._put_waiting()
         bar = self.delivery.bar
         if bar is None or moment_of(bar) == "request":
             return
@@ -178,6 +189,7 @@ class _Fold:
     def request(self, place: bool = True) -> Delivered:
         boundary = self._compact()
         bar, growing = self.delivery.bar, self.growing
+        self._put_waiting()
         if bar is not None and moment_of(bar) == "request":
             self._occasion(self.builder.state(), boundary)
         self.count += 1
@@ -192,21 +204,24 @@ class _Fold:
             return False
         self.base = list(policy.compacted(self.base))
         self.builder.compact(self.base)
-        self.injections, self.said, self.put_in = [], [], None
+        self.injections, self.waiting, self.said, self.put_in = [], [], [], None
+        self.seen = _Seen(self.context.count_tokens)
         return True
 
     def _occasion(self, state: AgentState, boundary: bool) -> None:
         policy, bar, placement = self.delivery.policy, self.delivery.bar, self.delivery.placement
         assert bar is not None and placement is not None
-        earlier = tuple(self.said)
-        last = earlier[-1] if earlier else None
-        context = replace(self.context, previous=last, earlier=earlier)
+        last = self.said[-1] if self.said else None
+        # What is taken out as the next copy comes in is nothing that a reader could hold it against.
+        earlier = tuple(self.said) if policy.keeps and looks_back(bar) else ()
+        previous = last if policy.keeps else None
+        context = replace(self.context, previous=previous, earlier=earlier, request=self.count)
         self.drawn = drawn = _checked(bar, bar.draw(state, context))
         text = drawn.said if drawn else None
         since = None if self.put_in is None else self.count - self.put_in
         due = policy.due(Occasion(text, state, last, since, boundary)) and drawn is not None
         if not policy.keeps:
-            self.injections, self.said = [], []
+            self.injections, self.waiting, self.said = [], [], []
         # Where there is no place yet (no result to stand in) a framework has nothing to hang the bar on.
         if not due or drawn is None or not has_place(placement, self.base):
             return
@@ -214,20 +229,63 @@ class _Fold:
         if rule is not None:
             self.kept_out.append(rule)
             return
-        self.injections.append(Injection(len(self.base), drawn))
+        if self.open_calls > 0 and waits(placement):
+            self.waiting.append(drawn)
+        else:
+            self.injections.append(Injection(len(self.base), drawn))
         self.said.append(drawn.said)
         self.put_in = self.count
+
+    def _put_waiting(self) -> None:
+        self.injections += [Injection(len(self.base), drawn) for drawn in self.waiting]
+        self.waiting = []
 
     def _against(self, text: str) -> str | None:
         """The rule that keeps the copy out; None: none does."""
         rules = self.delivery.rules
-        if rules.dedupe and (text in self.said or any(text in message.content for message in self.base)):
+        if rules.dedupe and (text in self.said or self.seen.says(self.base, text)):
             return "dedupe"
         if rules.max_tokens is None:
             return None
-        contents = [message.content for message in self.base]
-        tokens = sum(map(self.context.count_tokens, (*contents, *self.said, text)))
-        return "max_tokens" if tokens > rules.max_tokens else None
+        return "max_tokens" if self.seen.tokens(self.base, self.said, text) > rules.max_tokens else None
+
+
+class _Seen:
+    """What a transcript that only grows has been found to hold: each message is looked at once, and not at every
+    occasion anew."""
+
+    def __init__(self, count: Callable[[str], int]) -> None:
+        self._count = count
+        self._counted = self._total = 0
+        self._begun: dict[str, tuple[int, list[str]]] = {}
+        """Beginning of a text → how many messages were looked at, and the contents that hold it."""
+        self._lengths: dict[str, int] = {}
+
+    def says(self, base: Sequence[Message], text: str) -> bool:
+        """Does a message hold the text? Only those that hold its first line, often a tag, can."""
+        first = text.partition("\n")[0]
+        looked, holding = self._begun.get(first, (0, []))
+        holding += [message.content for message in base[looked:] if first in message.content]
+        self._begun[first] = (len(base), holding)
+        return any(text in content for content in holding)
+
+    def tokens(self, base: Sequence[Message], said: Sequence[str], text: str) -> int:
+        """Tokens of the messages' contents, of the copies among them and of one more."""
+        self._total += sum(self._count(message.content) for message in base[self._counted :])
+        self._counted = len(base)
+        return self._total + sum(map(self._length, (*said, text)))
+
+    def _length(self, text: str) -> int:
+        if text not in self._lengths:
+            self._lengths[text] = self._count(text)
+        return self._lengths[text]
+
+
+def _at(placement: Placement | None, context: BarContext) -> BarContext:
+    """The context, with the length of a text at a place that spells it otherwise."""
+    if placement is None or printed_as_is(placement):
+        return context
+    return replace(context, count_printed=PrintedTokens(context.count_tokens, placement))
 
 
 def _checked(bar: StatusBar, drawn: object) -> StatusText | None:

@@ -102,6 +102,7 @@ def _prove(
     them must be all that changes: what is left without them is then the control."""
     assert condition.placement is not None
     text, encoded, spans, added = control.text, control.encoded, list(control.spans), 0
+    sent = treated.base
     for step in steps(treated.base, treated.injections, condition.placement):
         before, before_encoded = text, encoded
         bar = printed(step.place, step.injection.bar.text)
@@ -113,6 +114,11 @@ def _prove(
         spans = _shifted(spans, inserted)
         newest = step.injection is treated.injections[-1]
         spans.append(CharSpan(BAR if newest else STALE_BAR, start, start + len(bar)))
+        sent = step.messages
+    if sent != treated.messages:
+        raise ConfoundError(
+            f"{where}: the copies put in one after the other do not make the conversation that is sent"
+        )
     return _prompt(template, text, encoded, spans, bar_tokens=added)
 
 

@@ -15,6 +15,7 @@ from harness.state import AgentState
 from harness.statusbar.base import BarContext, StatusText
 from harness.statusbar.placements import (
     BeforeFollowUp,
+    Both,
     Front,
     LastBlock,
     LastResult,
@@ -50,6 +51,7 @@ _PLACEMENTS: tuple[Placement, ...] = (
     BeforeFollowUp(),
     LastBlock(),
     LastResult(),
+    Both(),
     PrefixLast(),
     SystemHead(),
 )

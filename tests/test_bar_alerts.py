@@ -174,7 +174,7 @@ RUN = [
 def copies(bar: StatusBar, placement: LastResult | PrefixLast, policy: Append | Replace) -> list[list[str]]:
     """For each request of RUN the bars' lines that the model sees, oldest first."""
     sample = Sample("s", "hand", "c0", "trace", tuple(RUN), (), (), None, 0, 0, "", 0, {})
-    told = unfold(sample, Condition("c", bar, placement, policy), str.__len__)
+    told = list(unfold(sample, Condition("c", bar, placement, policy), str.__len__))
     assert len(told) == len(requests(RUN)) == 5
     for each in told:
         for copy in each.injections:
@@ -213,7 +213,7 @@ def test_the_cut_is_in_every_arm_and_the_counts_in_one() -> None:
 
     def last(bar: StatusBar | None, count: Callable[[str], int] = str.__len__) -> list[str]:
         condition = Condition("c", bar, LastResult() if bar else None, Append())
-        return [message.content for message in unfold(sample, condition, count)[-1].messages]
+        return [message.content for message in list(unfold(sample, condition, count))[-1].messages]
 
     counted = "(Original: 11 chars, omitted: 8 chars.)"
     assert last(None)[3] == "Er\n[…]\ny" and last(Truncation())[3] == f"Er\n[…]\ny\n\n{counted}"

@@ -117,7 +117,7 @@ def test_over_a_trajectory_each_edit_is_reported_once_before_the_next_request() 
         *edit("b.py", 3),
         Message("user", "thanks"),
     ]
-    told = unfold(sample(messages), Condition("d", Diagnostics(), Tail(), Append()), str.__len__)
+    told = list(unfold(sample(messages), Condition("d", Diagnostics(), Tail(), Append()), str.__len__))
     assert [each.drawn is not None for each in told] == [False, True, False, True, False]
     assert [(copy.at, copy.bar.lines[1]) for copy in told[-1].injections] == [
         (3, " ERROR [1:1] bad name"),

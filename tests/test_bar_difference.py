@@ -121,7 +121,7 @@ def test_over_a_transcript_each_copy_says_what_has_changed_and_the_placebo_comes
 ) -> None:
     bar = EnvironmentDifference(window=0)
     arms = [Condition("d", each, Tail(), policy) for each in (bar, Placebo(bar))]
-    real, neutral = (unfold(sample(TRANSCRIPT), arm, words_of)[-1].injections for arm in arms)
+    real, neutral = (list(unfold(sample(TRANSCRIPT), arm, words_of))[-1].injections for arm in arms)
     assert [copy.bar.text.splitlines()[1:-1] for copy in real] == [
         [
             "# Active Files",

@@ -142,7 +142,7 @@ def drawn(delivered: Sequence[Delivered]) -> list[int]:
 def test_what_is_drawn_for_the_human_comes_before_the_model(
     qwen: ChatTemplate, bar: str, policy: str
 ) -> None:
-    found = unfold(example(), condition(bar_of(bar), policy), qwen.count)
+    found = list(unfold(example(), condition(bar_of(bar), policy), qwen.count))
     said, missing = drawn(found), hidden(found, qwen)
     assert said, "the example has nothing for this bar to say"
     if policy in AT_ONCE:
@@ -159,7 +159,7 @@ def test_what_is_drawn_for_the_human_comes_before_the_model(
 
 @pytest.mark.parametrize("bar", BARS)
 def test_a_bar_that_is_drawn_and_never_delivered_is_caught(qwen: ChatTemplate, bar: str) -> None:
-    found = unfold(example(), condition(bar_of(bar), "never"), qwen.count)
+    found = list(unfold(example(), condition(bar_of(bar), "never"), qwen.count))
     assert hidden(found, qwen) == drawn(found) != []
     with pytest.raises(ConfoundError, match="no bar is drawn"):
         apply(example(), condition(bar_of(bar), "never"), qwen.count)
@@ -172,8 +172,10 @@ def test_a_copy_that_a_placement_swallows_is_caught(qwen: ChatTemplate) -> None:
         def place(self, messages: tuple[Message, ...], bar: str) -> tuple[Message, ...]:
             return messages
 
-    found = unfold(
-        example(), Condition("lost", bar_of("agent_status"), Swallows(), policy_of("append")), qwen.count
+    found = list(
+        unfold(
+            example(), Condition("lost", bar_of("agent_status"), Swallows(), policy_of("append")), qwen.count
+        )
     )
     assert hidden(found, qwen) == drawn(found) != []
 
@@ -198,5 +200,7 @@ def test_a_copy_that_stays_is_placed_once() -> None:
             Counts.placed += 1
             return (*messages, Message("user", bar))
 
-    found = unfold(example(), Condition("x", bar_of("agent_status"), Counts(), policy_of("append")), len)
+    found = list(
+        unfold(example(), Condition("x", bar_of("agent_status"), Counts(), policy_of("append")), len)
+    )
     assert Counts.placed == len(found[-1].injections) > 5

@@ -15,6 +15,7 @@ from harness.conditions import Condition, apply, unfold
 from harness.delivery import Delivery, Injection, place_all
 from harness.errors import ConfigError, ConfoundError, TemplateError
 from harness.prompt import render_arms
+from harness.state import AgentState
 from harness.statusbar import (
     AgentStatus,
     BeforeFollowUp,
@@ -30,6 +31,7 @@ from harness.statusbar import (
     SystemTail,
     Tail,
 )
+from harness.statusbar.base import BarContext
 from harness.statusbar.placements import Both, has_place, parts_of, printed
 from harness.statusbar.policies import Append, Replace
 from harness.types import Message, ToolCall
@@ -50,6 +52,18 @@ PLACEMENTS: tuple[Placement, ...] = (
     SystemHead(at="start"),
     Both(),
 )
+
+
+class Numbered:
+    """Numbers the results as they come in."""
+
+    name = "numbered"
+    moment = "result"
+
+    def draw(self, state: AgentState, context: BarContext) -> StatusText | None:
+        return StatusText("mark", (f"result {len(state.arrived)}",))
+
+
 SYSTEM, USER, AGAIN = Message("system", "S"), Message("user", "U"), Message("user", "V")
 CALL, RESULT = calls("A")
 SAID = Message("assistant", "Done.")
@@ -197,14 +211,33 @@ def test_nobody_elses_words_are_changed(messages: tuple[Message, ...], placement
     assert sum(shown) + sum(written) == len(parts_of(placement))
 
 
-def test_a_bar_drawn_for_each_result_never_parts_parallel_calls_from_their_results() -> None:
-    both = Message("assistant", tool_calls=tuple(ToolCall("phone_call", {}, id=f"x{i}") for i in (1, 2)))
-    first, second = (Message("tool", "R", tool_call_id=f"x{i}") for i in (1, 2))
-    talk = (USER, both, first, second)
-    with pytest.raises(ConfoundError, match="nothing may stand between a call and its results"):
-        list(Delivery(OnInput(), Tail(), Append()).unfold(talk, (), context()))
-    *_, last = Delivery(OnInput(), PrefixLast(), Append()).unfold(talk, (), context())
+def parallel(calls: int = 2) -> tuple[Message, ...]:
+    asked = Message(
+        "assistant", tool_calls=tuple(ToolCall("phone_call", {}, id=f"x{i}") for i in range(calls))
+    )
+    return (USER, asked, *(Message("tool", f"R{i}", tool_call_id=f"x{i}") for i in range(calls)))
+
+
+def test_a_bar_drawn_for_each_result_stands_in_it_or_waits_for_the_last_result_of_the_turn() -> None:
+    *_, last = Delivery(OnInput(), PrefixLast(), Append()).unfold(parallel(), (), context())
     assert [m.content.startswith("<seen>") for m in last.messages] == [True, False, True, True]
+    for place in (Tail(), SystemTail(), OwnAction()):
+        talk = (*parallel(), Message("assistant", "A"), USER)
+        first, second, third = Delivery(Numbered(), place, Append()).unfold(talk, (), context())
+        assert (len(first.injections), len(second.injections), len(third.injections)) == (0, 2, 2)
+        assert [copy.at for copy in second.injections] == [4, 4]
+        assert [copy.bar.lines for copy in second.injections] == [("result 1",), ("result 2",)]
+        assert second.messages[:4] == talk[:4], "no call is parted from its results"
+        assert second.messages == place_all(second.base, second.injections, place)
+        assert third.messages[: len(second.messages)] == second.messages, "append only appends"
+        newest = list(Delivery(Numbered(), place, Replace()).unfold(talk, (), context()))[1]
+        assert [copy.bar.lines for copy in newest.injections] == [("result 2",)]
+
+
+def test_a_result_that_never_came_is_refused_and_not_papered_over() -> None:
+    talk = parallel()[:-1]
+    with pytest.raises(ConfoundError, match="nothing may stand between a call and its results"):
+        list(Delivery(Numbered(), Tail(), Append()).unfold(talk, (), context()))
 
 
 def test_every_placement_can_be_chosen_by_its_name() -> None:
@@ -306,7 +339,7 @@ def test_a_trajectory_of_t_requests_has_t_prompts_at_each_placement() -> None:
     for placement in PLACEMENTS:
         if placement.name in ("last_result", "both"):  # no place at the first request
             continue
-        delivered = unfold(sample(TALK), Condition("c", Counter(), placement), len)
+        delivered = list(unfold(sample(TALK), Condition("c", Counter(), placement), len))
         assert [len(one.base) for one in delivered] == [2, 4, 6]
         last = apply(sample(TALK), Condition("c", Counter(), placement), len)
         assert last.messages == delivered[-1].messages

@@ -41,7 +41,7 @@ def transcript(*merchants: str) -> Sample:
 def copies(each: Sample, policy: UpdatePolicy, bar: object = STATUS, **rules: object) -> list[list[str]]:
     """For each request the texts that stand in its messages as messages of their own."""
     condition = Condition("x", bar, Tail(), policy, InjectionRules(**rules))  # type: ignore[arg-type]
-    delivered = unfold(each, condition, words)
+    delivered = list(unfold(each, condition, words))
     own = {message.content for message in each.messages}
     return [[m.content for m in one.messages if m.content not in own] for one in delivered]
 
@@ -95,7 +95,7 @@ def test_never_leaves_every_request_as_it_was() -> None:
 
 
 def test_replace_keeps_only_the_newest_copy_and_puts_it_last() -> None:
-    found = unfold(transcript("A", "A"), Condition("x", STATUS, Tail(), Replace()), words)
+    found = list(unfold(transcript("A", "A"), Condition("x", STATUS, Tail(), Replace()), words))
     assert [len(one.injections) for one in found] == [0, 1, 1]
     assert "A: 2 times" in found[-1].messages[-1].content
     assert not any("A: 1 time)" in message.content for message in found[-1].messages)
@@ -103,7 +103,7 @@ def test_replace_keeps_only_the_newest_copy_and_puts_it_last() -> None:
 
 def test_append_leaves_every_copy_where_it_was_put() -> None:
     each = transcript("A", "B", "A")
-    found = unfold(each, Condition("x", STATUS, Tail(), Append()), words)
+    found = list(unfold(each, Condition("x", STATUS, Tail(), Append()), words))
     assert [len(one.injections) for one in found] == [0, 1, 2, 3]
     for before, after in pairwise(found):
         assert after.messages[: len(before.messages)] == before.messages
@@ -146,7 +146,7 @@ def test_failure_events_speak_after_a_failed_result() -> None:
 def test_a_boundary_compacts_and_speaks_once() -> None:
     each = transcript(*"AAAA")
     policy = Boundary(messages=6, summary="Summary.")
-    found = unfold(each, Condition("x", STATUS, Tail(), policy), words)
+    found = list(unfold(each, Condition("x", STATUS, Tail(), policy), words))
     assert [len(one.base) for one in found] == [2, 4, 4, 4, 2]
     assert [len(one.injections) for one in found] == [0, 0, 1, 1, 1]
     for one in found:
@@ -197,16 +197,16 @@ def test_a_bar_in_results_is_drawn_for_each_result() -> None:
             return (*messages[:-1], done)
 
     each = transcript("A", "B")
-    kept = unfold(each, Condition("x", InResult(), Suffix(), Append()), words)[-1].messages
+    kept = list(unfold(each, Condition("x", InResult(), Suffix(), Append()), words))[-1].messages
     assert [m.content for m in kept if m.role == "tool"] == ["result 0 [1]", "result 1 [2]"]
-    newest = unfold(each, Condition("x", InResult(), Suffix(), Replace()), words)[-1].messages
+    newest = list(unfold(each, Condition("x", InResult(), Suffix(), Replace()), words))[-1].messages
     assert [m.content for m in newest if m.role == "tool"] == ["result 0", "result 1 [2]"]
 
 
 @pytest.mark.parametrize("policy", [Replace(), Append(), OnChange(), EveryN(2), Boundary(messages=5)])
 def test_the_decision_point_is_the_last_request(policy: UpdatePolicy) -> None:
     each, condition = transcript(*"ABAB"), Condition("x", STATUS, Tail(), policy)
-    last = unfold(each, condition, words)[-1]
+    last = list(unfold(each, condition, words))[-1]
     treated = apply(each, condition, words)
     assert treated.messages == last.messages and treated.base == last.base
     assert place_all(treated.base, treated.injections, Tail()) == treated.messages
@@ -247,7 +247,7 @@ def test_one_copy_can_stand_at_two_places() -> None:
     assert rendered["both"].prompt.bar_tokens == rendered["placebo"].prompt.bar_tokens
     regions = [span.region for span in rendered["append"].prompt.spans]
     assert (regions.count("bar"), regions.count("stale_bar")) == (2, 2)
-    assert [len(one.injections) for one in unfold(each, arms[1], words)] == [0, 1, 1]
+    assert [len(one.injections) for one in list(unfold(each, arms[1], words))] == [0, 1, 1]
     with pytest.raises(ConfoundError, match="no bar is drawn"):
         apply(sample([SYSTEM, TASK]), Condition("both", Constant(), both), words)
 

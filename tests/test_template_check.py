@@ -69,7 +69,7 @@ def test_a_template_that_refuses_everything_is_a_finding_and_no_crash() -> None:
 
 def test_every_finding_has_a_question_and_a_meaning() -> None:
     findings = check_template(tiny_template())
-    assert len({finding.question for finding in findings}) == len(findings) == 16
+    assert len({finding.question for finding in findings}) == len(findings) == 17
     assert all(finding.meaning for finding in findings)
 
 
@@ -85,7 +85,7 @@ def test_the_real_qwen25_template_offers_tools_and_thinks_not(qwen) -> None:
 
 def test_a_plain_template_takes_a_bar_at_every_placement() -> None:
     found = placements(tiny_template(CHATML))
-    assert len(found) == 10 and {finding.answer for finding in found.values()} == {"yes"}
+    assert len(found) == 11 and {finding.answer for finding in found.values()} == {"yes"}
     assert found["tail"].meaning == found["last_result"].meaning == "a condition of its own"
     # With one user message in all, directly before it and at the front are the same place.
     assert found["front"].meaning == "after a tool result one condition with own_before"

@@ -114,7 +114,7 @@ def test_a_trajectory_of_t_requests_is_t_samples_and_t_prompts_per_condition(cas
                 condition = Condition("c", Counter(), placement, policy)
                 if not has_place(placement, points[0].messages):
                     continue
-                delivered = unfold(points[-1], condition, words)
+                delivered = list(unfold(points[-1], condition, words))
                 assert [len(one.base) for one in delivered] == requests(run.messages)
 
 

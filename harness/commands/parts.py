@@ -3,17 +3,15 @@
 Knows Hydra's groups and overrides; knows nothing of what the objects do.
 """
 
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from harness import compose
 from harness.errors import ConfigError
+from harness.objects import built
 
 
 def node(group: str, name: str, options: Sequence[str] = ()) -> dict[str, Any]:
@@ -43,15 +41,8 @@ def node(group: str, name: str, options: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def part(group: str, name: str, options: Sequence[str] = ()) -> Any:
-    """The object that `node` describes. A class may lie in the working folder. Raises ConfigError."""
-    described = node(group, name, options)
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.append(here)  # last, so that no file there stands in for an installed package
-    try:
-        return instantiate(described)
-    except Exception as error:
-        raise ConfigError(f"{group} {name}: {compose.one_line(error.__cause__ or error)}") from error
+    """The object that `node` describes. Raises ConfigError."""
+    return built(node(group, name, options), f"{group} {name}")
 
 
 def names(group: str) -> list[str]:

@@ -89,7 +89,7 @@ def view(
     for condition in conditions:
         named = (condition.name, condition.bar_name, condition.placement_name, condition.policy.name)
         try:
-            made = unfold(sample, condition, count)
+            made = list(unfold(sample, condition, count))
             requests = max(requests, len(made))
             if template is None:
                 shown = Shown(*named, *_words(sample, made, condition))

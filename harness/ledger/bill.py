@@ -116,7 +116,7 @@ def _rows(
     found: list[Row] = []
     for number, arm in enumerate(arms, start=1):
         with _named(arm, sample):
-            delivered = unfold(sample, arm.condition, template.count)
+            delivered = list(unfold(sample, arm.condition, template.count))
             if not whole and not all(prompts.same_as_whole(each.messages) for each in _tried(delivered)):
                 raise NotConcatenativeError
             own = None if arm.control == arm.name else controls[arm.control]

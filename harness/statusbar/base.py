@@ -29,9 +29,16 @@ class BarContext:
     """Key values that occur nowhere in the transcript."""
     count_tokens: Callable[[str], int]
     previous: str | None = None
-    """The text of the copy that this bar put into the transcript before, for bars that show what has changed."""
+    """The newest copy of this bar that stays in the transcript, for bars that show what has changed."""
     earlier: tuple[str, ...] = ()
-    """The texts of all its copies that stand in the transcript, oldest first; `previous` is the last of them."""
+    """The texts of all its copies that will stand beside the next one, oldest first; `previous` is the last of them.
+    Empty under a policy that takes the old copy out."""
+    count_printed: Callable[[str], int] | None = None
+    """Tokens of a text as it stands at its place, where a place prints it in another spelling; None: as it is."""
+    sample_id: str = ""
+    cluster: str = ""
+    request: int = 0
+    """Which request of the transcript is being made, from 0."""
 
 
 @dataclass(frozen=True, slots=True)

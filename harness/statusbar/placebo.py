@@ -128,7 +128,7 @@ class Placebo:
         real = self.of.draw(state, context)
         if real is None:
             return None
-        variant, count = context.cluster_index % len(TEXTS), context.count_tokens
+        variant, count = context.cluster_index % len(TEXTS), context.count_printed or context.count_tokens
         total = count(real.text)
         for measure in (_local(real, count, self._lengths), _whole(real, count)):
             lines, missed = self._fit(real, variant, measure, count)

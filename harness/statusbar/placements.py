@@ -8,7 +8,7 @@ no template and no API; which of them takes the outcome is asked in `harness.tem
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Protocol
 
@@ -45,6 +45,27 @@ def printed(placement: Placement, bar: str) -> str:
     """What a template that prints contents as they are shows of the bar: its text, or where it stands in a call's
     arguments that text as JSON spells it."""
     return json.dumps(bar, ensure_ascii=False)[1:-1] if isinstance(placement, OwnAction) else bar
+
+
+def printed_as_is(placement: Placement) -> bool:
+    """Does every part of the place print a text as it was drawn?"""
+    return not any(isinstance(part, OwnAction) for part in parts_of(placement))
+
+
+@dataclass(frozen=True, slots=True)
+class PrintedTokens:
+    """Tokens of a text as it stands at a place; where it is printed in several spellings, of all of them."""
+
+    count: Callable[[str], int]
+    placement: Placement
+
+    def __call__(self, text: str) -> int:
+        return sum(self.count(spelt) for spelt in {printed(part, text) for part in parts_of(self.placement)})
+
+
+def waits(placement: Placement) -> bool:
+    """Does the text have to wait until every call of the newest turn has its result?"""
+    return any(isinstance(part, (Tail, SystemTail, OwnAction)) for part in parts_of(placement))
 
 
 # -- a message of its own ------------------------------------------------------------------------------
