@@ -155,10 +155,12 @@ def with_bar(bar: StatusBar, messages: Sequence[Message]) -> int:
 
 
 def bars() -> dict[str, StatusBar]:
-    """Every bar of conf/bar that stands on its own."""
+    """Every bar of conf/bar that stands on its own: not one whose texts are in a file of the user."""
     found = {}
     for file in sorted(BARS.glob("*.yaml")):
-        found[file.stem] = instantiate(OmegaConf.load(file))
+        described = OmegaConf.load(file)
+        if not OmegaConf.missing_keys(described):
+            found[file.stem] = instantiate(described)
     return found
 
 

@@ -93,6 +93,14 @@ def _looked_at(verb: Callable[..., argparse.ArgumentParser]) -> None:
     preview.add_argument(
         "--bar", metavar="NAME", help="this bar beside the control and its own placebo (conf/bar)"
     )
+    preview.add_argument(
+        "--set",
+        dest="options",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="an option of that bar, e.g. rendering=json; may be given again",
+    )
     preview.add_argument("--placement", metavar="NAME", help="where it stands (conf/placement; default tail)")
     preview.add_argument("--policy", metavar="NAME", help="when it comes (conf/policy; default replace)")
     preview.add_argument("--html", metavar="FILE", help="also write it as one page")
@@ -102,7 +110,11 @@ def _looked_at(verb: Callable[..., argparse.ArgumentParser]) -> None:
     )
     lint.add_argument("bar", metavar="BAR", help="a name in conf/bar, or the path of a class")
     lint.add_argument("options", nargs="*", metavar="KEY=VALUE", help="options of the bar, e.g. date=second")
-    lint.add_argument("--trace", metavar="FILE", help="draw it over recorded trajectories too")
+    lint.add_argument(
+        "--trace",
+        metavar="FILE[:N]",
+        help="draw it over recorded trajectories too: all of a file, or its N-th, from 0",
+    )
     lint.add_argument("--json", action="store_true", help="print the findings as JSON")
     ledger = verb("ledger", "what a bar costs under each update policy, from token ids alone; needs no model")
     ledger.add_argument("--trace", metavar="FILE[:N]", help="a recorded trajectory (its number, from 0)")

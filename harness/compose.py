@@ -138,6 +138,19 @@ def build_conditions(configs: dict[str, ConditionConfig]) -> tuple[Condition, ..
     return tuple(_condition(name, config) for name, config in configs.items())
 
 
+def build_arms(configs: dict[str, ConditionConfig]) -> tuple[Condition, ...]:
+    """The arms of a run. Raises ConfigError for a bar in a compacted transcript that no arm has without a bar:
+    compaction and bar would be one difference."""
+    made = build_conditions(configs)
+    for each in made:
+        if each.bar is not None and each.boundary and each.compacted_control(made) is None:
+            raise ConfigError(
+                f"condition.{each.name}.policy: boundary compacts the transcript, and no arm without a bar has the same; "
+                "add a condition with bar: null, placement: null and this very policy"
+            )
+    return made
+
+
 def _condition(name: str, config: ConditionConfig) -> Condition:
     bar, placement, policy = (
         built(node, f"condition.{name}.{part}") if node is not None else None

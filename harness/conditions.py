@@ -4,11 +4,13 @@ Knows bars, placements and policies; knows no tokenizer (it is given a function 
 """
 
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from harness.delivery import Delivered, Delivery, Injection, InjectionRules
 from harness.errors import ConfigError, ConfoundError
+from harness.objects import changed
 from harness.statusbar.base import BarContext, StatusBar, StatusText
 from harness.statusbar.placebo import Placebo
 from harness.statusbar.placements import Placement
@@ -51,6 +53,27 @@ class Condition:
     @property
     def placement_name(self) -> str:
         return self.placement.name if self.placement else "none"
+
+    def compacted_control(self, every: Iterable["Condition"]) -> str | None:
+        """The name of the arm among `every` that has the same transcript and no bar."""
+        bare = (other.name for other in every if other.bar is None and other.boundary == self.boundary)
+        return next(bare, None)
+
+    def entry(self, every: Iterable["Condition"]) -> dict[str, Any]:
+        """The arm as a manifest lists it, with what differs from the defaults; a placebo names the arm that it stands
+        in for, an arm of a compacted transcript its control."""
+        every = tuple(every)
+        more = {
+            "policy": self.policy.name if self.policy != Replace() else None,
+            "policy_options": changed(self.policy),
+            "rules": changed(self.rules),
+            "bar_options": changed(self.bar),
+            "placement_options": changed(self.placement),
+            "placebo_of": next((other.name for other in every if self.stands_in_for(other)), None),
+            "control": self.compacted_control(every) if self.boundary else None,
+        }
+        entry = {"name": self.name, "bar": self.bar_name, "placement": self.placement_name}
+        return entry | {key: value for key, value in more.items() if value}
 
     @property
     def boundary(self) -> Boundary | None:

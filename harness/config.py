@@ -149,6 +149,8 @@ class ScenarioConfig(FrozenConfig):
     """`file`: name of a scenario in `./scenarios` or the packaged ones, or a path."""
 
     file: str
+    cut_results: Int | None = Field(default=None, ge=20)
+    """Characters beyond which a tool result is cut, in all arms alike (head two thirds, tail one third); null: none."""
 
 
 class InjectionConfig(FrozenConfig):
@@ -230,6 +232,7 @@ _LATER: dict[tuple[str, ...], Any] = {
     ("probe", "choose", "thoughts"): None,
     ("latency", "warmups"): 1,
     ("sequential",): None,
+    ("scenario", "cut_results"): None,
 }
 """Keys that came after a run was published, and the value that means what was before. At that value they
 are left out of the digest, so that old runs keep their name and resume."""

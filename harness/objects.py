@@ -46,6 +46,28 @@ def _check_options(node: Mapping[str, Any], where: str) -> None:
             raise ConfigError(f"{where}.{key}: {made.__name__} has no such option; {listed}")
 
 
+def changed(made: Any) -> dict[str, Any]:
+    """Options of a dataclass object that are not the class's defaults, as plain data; of what it wraps too."""
+    if not dataclasses.is_dataclass(made):
+        return {}
+    found = {}
+    for each in dataclasses.fields(made):
+        value = getattr(made, each.name)
+        default = each.default if each.default_factory is dataclasses.MISSING else each.default_factory()
+        if not each.init or each.name.startswith("_") or value == default:
+            continue
+        inner = {"is": getattr(value, "name", type(value).__name__)} | changed(value)
+        found[each.name] = inner if dataclasses.is_dataclass(value) else _plain(value)
+    return found
+
+
+def _plain(value: Any) -> Any:
+    """What JSON can hold."""
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    return value if value is None or isinstance(value, (str, int, float, bool)) else str(value)
+
+
 def one_line(error: BaseException) -> str:
     text = " ".join(str(error).split())
     return text.split(" full_key:")[0].split(" Config search path:")[0]

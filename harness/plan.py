@@ -9,11 +9,12 @@ import itertools
 import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from harness.config import ProbeConfig, RunConfig, SeriesConfig
 from harness.dataset import Scenario, asking, expand
 from harness.errors import ConfigError
+from harness.statusbar.truncation import cut_results
 from harness.types import ProbeName, Sample
 
 
@@ -50,7 +51,7 @@ def build_plan(
     for name, probe in config.probe.items():
         for series, spec in probe.series.items():
             arms = _arms(config, spec)
-            for sample in _samples(scenario, series, spec, config.seed, count_tokens):
+            for sample in _samples(config, scenario, series, spec, count_tokens):
                 sample = asking(scenario, sample) if name == "ask" else sample
                 cells = clusters.setdefault(sample.cluster, [])
                 cells.extend(_cells(sample, name, arms, config))
@@ -71,15 +72,20 @@ def _arms(config: RunConfig, spec: SeriesConfig) -> list[str]:
 
 
 def _samples(
-    scenario: Scenario, series: str, spec: SeriesConfig, seed: int, count_tokens: Callable[[str], int]
+    config: RunConfig, scenario: Scenario, series: str, spec: SeriesConfig, count_tokens: Callable[[str], int]
 ) -> list[Sample]:
+    """The samples of a series; where the configuration says so with their results cut, before any bar comes in."""
     extra = {
         "matched": {},
         "prior_calls": {"prior_calls": spec.prior_calls},
         "moved_limit": {"prior_calls": spec.prior_calls},
         "filler": {"filler_tokens": spec.filler_tokens or (), "count_tokens": count_tokens},
     }[series]
-    return expand(scenario, series=series, clusters=spec.clusters, seed=seed, **extra)  # type: ignore[arg-type]
+    made = expand(scenario, series=series, clusters=spec.clusters, seed=config.seed, **extra)  # type: ignore[arg-type]
+    limit = config.scenario.cut_results
+    if limit is None:
+        return made
+    return [replace(sample, messages=cut_results(sample.messages, limit)) for sample in made]
 
 
 def _cells(sample: Sample, probe: ProbeName, arms: Iterable[str], config: RunConfig) -> Iterator[Cell]:
@@ -105,7 +111,7 @@ def _latency_plan(
     probe: ProbeConfig = config.probe["act"]
     wanted = config.latency.samples
     timed: dict[str, list[Sample]] = {
-        series: _samples(scenario, series, spec, config.seed, count_tokens)
+        series: _samples(config, scenario, series, spec, count_tokens)
         for series, spec in probe.series.items()
     }
     _check_whole(timed, wanted)

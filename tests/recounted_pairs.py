@@ -56,6 +56,40 @@ def _choices(arms: Arms, cells: list[Cell]) -> Iterator[Cell]:
         yield row
 
 
+def places(arms: Arms, cells: list[Cell]) -> Iterator[Cell]:
+    """The own effect of a bar elsewhere minus that of the same bar at the first place, cluster by cluster."""
+    part = where(cells, probe="choose", series="matched")
+    own = {arm: against for kind, arm, against in arms.pairs(part) if kind == "bar - placebo"}
+    listed = {entry["name"]: entry for entry in arms.listed}
+    for measure, unit in MEASURES:
+        for arm in own:
+            entry = listed[arm]
+            same = [a for a in own if listed[a]["bar"] == entry["bar"]
+                    and listed[a].get("bar_options") == entry.get("bar_options")]  # fmt: skip
+            against = same[0]
+            if listed[against]["placement"] == entry["placement"]:
+                continue
+            gains = []
+            for name in (arm, against):
+                a, b = (ow.by_measure(c, measure) for c in ow.together(part, name, own[name], "logit"))
+                gains.append({cluster: a[cluster] - b[cluster] for cluster in a.keys() & b.keys()})
+            d = [
+                gains[0][cluster] - gains[1][cluster] for cluster in sorted(gains[0].keys() & gains[1].keys())
+            ]
+            row = _tested(d, ow.t_interval(d), ow.t_interval(d, 0.9))
+            row |= {
+                "measure": measure,
+                "unit": unit,
+                "condition": arm,
+                "against": against,
+                "label": "exploratory",
+            }
+            row |= _verdict(row, arms.margins, 1)
+            for other in ("boot_low", "boot_high", "p_holm", "sd", "mde", "label"):
+                del row[other]
+            yield row
+
+
 def _gain(part: list[Cell], arm: str, against: str, measure: str) -> list[float]:
     a, b = (ow.by_measure(c, measure) for c in ow.together(part, arm, against, "logit"))
     return [a[cluster] - b[cluster] for cluster in sorted(a.keys() & b.keys())]

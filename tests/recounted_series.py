@@ -14,7 +14,7 @@ import other_way as ow
 import recounted as one
 from other_way import SIDES, Cell, where
 from recounted import SECONDS, Arms, mean, spread, there
-from recounted_pairs import comparisons
+from recounted_pairs import comparisons, places
 from scipy import stats
 
 LENGTHS = {"filler": "filler_tokens", "moved_limit": "prior_calls"}
@@ -198,7 +198,7 @@ def recount(run_dir: Path) -> Mapping[str, list[Cell]]:
     """Table name → its rows, recounted from the run's cells."""
     arms, cells = Arms(run_dir), ow.read(run_dir)
     made = {
-        "choose": one.choose, "comparisons": comparisons, "rates": one.rates, "detection": one.detection,
+        "choose": one.choose, "comparisons": comparisons, "places": places, "rates": one.rates, "detection": one.detection,
         "ask": one.ask, "tokens": one.tokens, "latency": one.latency, "slopes": slopes, "length": length,
         "cells": one.counts, "outcomes": one.outcomes, "cache": one.cache, "throughput": one.throughput,
     }  # fmt: skip

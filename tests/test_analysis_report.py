@@ -34,8 +34,8 @@ def test_two_builds_of_the_same_run_give_the_same_bytes(tmp_path: Path) -> None:
         for n in ("both_sides", "sensitivity", "verdicts", "prior_calls", "tokens")
         for s in ("png", "svg")
     }
-    assert len(first.tables) == 30 and first.summary.name == "tables.md"
-    assert second.summary.read_text(encoding="utf-8").count("\n## ") == 15
+    assert len(first.tables) == 32 and first.summary.name == "tables.md"
+    assert second.summary.read_text(encoding="utf-8").count("\n## ") == 16
 
 
 def test_a_report_needs_samples_timings_and_manifest_alone(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from harness.runlog import finalize, record_to_json
 @pytest.mark.parametrize("name", list(ROBUST))
 def test_a_partial_run_gives_every_table_and_says_what_was_not_measured(tmp_path: Path, name: str) -> None:
     tables = tables_of(tmp_path, ROBUST[name])
-    assert list(tables) == [
+    assert [name for name in tables if name != "places"] == [
         "cells",
         "choose",
         "comparisons",

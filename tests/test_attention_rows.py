@@ -426,6 +426,14 @@ def test_the_bars_lines_are_its_texts_lines() -> None:
     assert [region.text for _, region in lines if region.text] == [line for line in shown if line]
 
 
+def test_one_copy_at_two_places_has_lines_of_two_names() -> None:
+    record = made()
+    other = next(span for span in record.spans if span.region == "system")
+    record = replace(record, spans=(*record.spans, Span("bar", other.start, other.end)))
+    names = [region.name for region in regions(record, sequence(record, LABELS), ()).names]
+    assert len(set(names)) == len(names) and "bar 1" in names and "bar 1, copy 2" in names
+
+
 def test_sinks_are_taken_out_of_what_they_stand_in_and_nothing_else_moves() -> None:
     record = made()
     cell = sequence(record, LABELS)

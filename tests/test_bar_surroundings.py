@@ -47,6 +47,7 @@ def test_turn_meta_says_how_the_request_was_routed_and_what_the_repository_holds
         key_files=("README.md", "pyproject.toml"),
         top_folders=("src", "docs"),
         skills=("review", "release"),
+        matching=False,
         advice="",
     )
     assert text(bar) == (
@@ -99,13 +100,17 @@ def test_eight_of_sixteen_paths_are_shown_most_touched_first_then_by_name() -> N
     assert [line[2:5] for line in shown] == ["p14", "p15", "p12", "p13", "p10", "p11", "p08", "p09"]
 
 
-def test_six_skills_at_most_are_named_and_on_request_only_those_that_the_message_touches() -> None:
+def test_six_skills_at_most_are_named_and_only_those_that_the_message_touches_unless_all_are_wanted() -> None:
     skills = ("code-review", "release_notes", "a", "b", "c", "d", "e")
-    assert text(TurnMeta(skills=skills)).splitlines()[-2] == "Skills: code-review, release_notes, a, b, c, d"
+    every = TurnMeta(skills=skills, matching=False)
+    assert text(every).splitlines()[-2] == "Skills: code-review, release_notes, a, b, c, d"
     asked = replace(BUSY, arrived=(Latest("user", "Please write the Release notes", 5),))
-    assert text(TurnMeta(skills=skills, matching=True), asked).splitlines()[-2] == "Skills: release_notes"
-    assert "Skills" not in text(TurnMeta(skills=skills, matching=True))
-    assert text(TurnMeta(tools_as_skills=True)).splitlines()[-2] == "Skills: read_file, phone_call"
+    assert text(TurnMeta(skills=skills), asked).splitlines()[-2] == "Skills: release_notes"
+    assert "Skills" not in text(TurnMeta(skills=skills))
+    assert (
+        text(TurnMeta(tools_as_skills=True, matching=False)).splitlines()[-2]
+        == "Skills: read_file, phone_call"
+    )
 
 
 def test_a_line_about_git_stands_only_in_the_request_in_which_it_was_stated() -> None:

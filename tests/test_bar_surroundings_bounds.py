@@ -9,11 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from surroundings_states import BUSY, HOSTILE, at, hostile, text, words
 
+from harness.state import derive
 from harness.state.facts import ActivePath, Block, FileRead, Recalled
+from harness.state.surroundings import READ_CHARACTERS, READ_KEPT
 from harness.statusbar.base import StatusBar, looks_back, moment_of
 from harness.statusbar.context_budget import ContextBudget
 from harness.statusbar.context_table import ContextTable
 from harness.statusbar.environment_details import EnvironmentDetails, EnvironmentDifference
+from harness.statusbar.escape import _AHEAD
 from harness.statusbar.file_previews import FilePreviews
 from harness.statusbar.placebo import Placebo
 from harness.statusbar.recalled_memory import RecalledMemory
@@ -21,6 +24,7 @@ from harness.statusbar.system_state import SystemState
 from harness.statusbar.tool_budget import ToolBudget
 from harness.statusbar.turn_meta import TurnMeta
 from harness.template import ChatTemplate
+from harness.types import Message, ToolCall
 
 BARS: tuple[StatusBar, ...] = (
     TurnMeta(tools_as_skills=True, git=True),
@@ -158,3 +162,24 @@ def test_every_bar_has_its_placebo_on_the_real_tokenizer(bar: StatusBar, qwen: C
             frame = real.frame(number)
             assert (said == instead) if frame is None else instead.startswith(frame[0])
             assert frame is None or said != instead
+
+
+@pytest.mark.parametrize("before", [1150, 1190, 1199])
+def test_a_secret_across_the_end_of_a_preview_is_not_shown_half(before: int) -> None:
+    secret = "ghp_" + "Ab3" * 12
+    # A key further up makes the text before the cut shorter, so that more of what follows is shown.
+    for start in ("", "sk-ant-api03-" + "Zy9" * 40 + "\n"):
+        content = start + "x " * ((before - len(start)) // 2) + secret + " and so on " * 2000
+        call = ToolCall("read_file", {"path": "a.txt"}, "c0")
+        state = derive((Message("assistant", "", (call,)), Message("tool", content, tool_call_id="c0")))
+        shown = text(FilePreviews(), state)
+        assert "x x x" in shown and "ghp_" not in shown and "Zy9" not in shown
+
+
+def test_more_of_a_file_than_the_state_keeps_for_it_is_refused() -> None:
+    with pytest.raises(ValueError, match="characters=1201: expected at most 1200"):
+        FilePreviews(characters=1201)
+
+
+def test_the_state_keeps_so_much_of_a_file_that_its_torn_end_is_never_shown() -> None:
+    assert READ_KEPT > READ_CHARACTERS + _AHEAD

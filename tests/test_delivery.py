@@ -42,12 +42,14 @@ NEVER_TOGETHER = {("todo", "staleness"), ("todo_reminder", "staleness"), ("diagn
 and a user message comes after a reply."""
 PLACES: dict[str, Placement] = {"request": Tail(), "result": LastResult(), "input": PrefixLast()}
 ROUNDS = 7
+RECORDED = Path(__file__).parent / "recorded_bar.jsonl"
 
 
 def options(group: str, name: str) -> Any:
     """The object that a file of conf/ describes; compacted early, so that the trajectory can stay short."""
     described = yaml.safe_load((CONF / group / f"{name}.yaml").read_text(encoding="utf-8"))
-    return instantiate(described | ({"messages": 12} if name == "boundary" else {}))
+    here: dict[str, dict[str, Any]] = {"boundary": {"messages": 12}, "recorded": {"file": str(RECORDED)}}
+    return instantiate(described | here.get(name, {}))
 
 
 bar_of = cache(lambda name: options("bar", name))

@@ -124,7 +124,7 @@ def test_names_with_signs_of_their_own_break_no_file(tmp_path: Path) -> None:
         (["policies=[replace,nothing]"], ["policy nothing", "on_change"]),
         (["policies=[replace,replace]"], ["policies", "twice"]),
         (["options.append.n=2", "policies=[replace]"], ["options.append"]),
-        (["options.every_n.m=2", "policies=[every_n]"], ["every_n.m", "there are n"]),
+        (["options.every_n.m=2", "policies=[every_n]"], ["every_n.policy.m", "there are n"]),
         (["bar=nothing"], ["bar/nothing"]),
         (["cached_weight=2"], ["cached_weight"]),
         (["block=0"], ["block"]),

@@ -9,6 +9,7 @@ import pytest
 
 from harness import cli
 from harness.commands import lint as verb
+from harness.commands.recordings import trajectories
 from harness.lint import CODES, Case, lint
 from harness.lint.cases import examples, reworded
 from harness.lint.finding import Finding
@@ -116,11 +117,16 @@ def test_lint_leaves_with_0_for_warnings_1_for_errors_2_for_bad_input(
     assert cli.main(["lint", "lint_bars.Clock"]) == 1
     assert cli.main(["lint", "lint_bars.Bar"]) == 0
     for arguments, said in (
-        (["nonesuch"], "there are agent_status"),
+        (["nonesuch"], "agent_status, completion"),
         (["agent_status", "says=nothing"], "expected one of"),
         (["agent_status", "colour=red"], "colour"),
         (["pathlib.Path"], "needs `name"),
         (["agent_status", "--trace", "no/such/file.json"], "no/such/file.json"),
+        (["agent_status", "rendering=("], "bar agent_status, option rendering=(: expected key=value"),
+        (["agent_status", "a|b"], "bar agent_status, option a|b: expected key=value"),
+        (["agent_status", "=1"], "bar agent_status, option =1: expected key=value"),
+        (["agent_status", "says=a,b"], "bar agent_status, option says=a,b: expected key=value"),
+        (["x y"], "bar x y: there are"),
     ):
         capsys.readouterr()
         assert cli.main(["lint", *arguments]) == 2
@@ -143,6 +149,23 @@ def test_lint_reads_a_recorded_trajectory(cases_dir: Path, capsys: pytest.Captur
         == 1
     )
     assert "clock" in capsys.readouterr().out
+
+
+def test_lint_takes_one_trajectory_of_a_file_by_its_number(
+    cases_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = cases_dir / "tau_bench/airline_sample.json"
+    assert [each.id for each in trajectories(f"{file}:2")] == ["airline_sample/002"]
+    assert len(trajectories(str(file))) > 2
+    assert cli.main(["lint", "loop_guard", "--trace", f"{file}:2"]) == 0
+    assert cli.main(["lint", "loop_guard", "--trace", f"{file}:999"]) == 2
+    assert "999: " in (said := capsys.readouterr().err) and "N is 0 to" in said and said.count("\n") == 1
+
+
+def test_a_file_whose_own_name_ends_like_a_number_is_meant_whole(cases_dir: Path, tmp_path: Path) -> None:
+    file = tmp_path / "runs:1"
+    file.write_bytes((cases_dir / "tau_bench/airline_sample.json").read_bytes())
+    assert len(trajectories(str(file))) > 2 and len(trajectories(f"{file}:1")) == 1
 
 
 def test_what_a_bar_says_cannot_write_on_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:

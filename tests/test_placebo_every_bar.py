@@ -1,5 +1,6 @@
 """Every configured bar has a placebo: over one transcript in which every bar has something to say."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -55,8 +56,19 @@ def states() -> list[AgentState]:
 
 @pytest.mark.weights
 @pytest.mark.parametrize("name", sorted(path.stem for path in CONF.glob("*.yaml")))
-def test_a_configured_bar_has_a_placebo_in_at_least_eight_of_the_ten_texts(qwen, name: str) -> None:
-    bar = instantiate(OmegaConf.load(CONF / f"{name}.yaml"))
+def test_a_configured_bar_has_a_placebo_in_at_least_eight_of_the_ten_texts(
+    qwen, name: str, tmp_path: Path
+) -> None:
+    written = tmp_path / "texts.jsonl"
+    entry = {
+        "cluster": context().cluster,
+        "lines": ["calls to Xfinity so far: 3", "the test fails as before"],
+    }
+    written.write_text(json.dumps(entry))
+    described = OmegaConf.load(CONF / f"{name}.yaml")
+    if name == "recorded":
+        described.file = str(written)
+    bar = instantiate(described)
     placebo = Placebo(bar)
     drawn = 0
     for state in states():

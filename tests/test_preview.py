@@ -167,10 +167,20 @@ def test_the_last_requests_of_a_recorded_trajectory_are_shown(shown: Console, ca
     assert text.count("airline_sample/002/r") == 2 and "▷<agent_status>" in text
 
 
+def test_options_of_the_bar_reach_it_and_its_placebo(shown: Console) -> None:
+    arguments = ["preview", MODEL, "--bar", "agent_status", "--set", "says=counts", "--set", "tag=seen"]
+    assert cli.main(arguments) == 0
+    text = shown.export_text()
+    assert "agent_status says=counts tag=seen: " in text and text.count("▶<seen>") == 2
+    assert "<agent_status>" not in text
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--bar", "nonesuch"], "there are agent_status"),
+        (["--set", "colour=red"], "agent_status.colour: AgentStatus has no such option"),
+        (["--set", "("], "bar agent_status, option (: expected key=value"),
+        (["--bar", "nonesuch"], "agent_status, completion"),
         (["--placement", "nowhere"], "there are before"),
         (["--policy", "sometimes"], "there are append"),
         (["--trace", "no/such.json"], "no/such.json"),

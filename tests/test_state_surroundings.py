@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from harness.state import ActivePath, AgentState, Completion, Diagnostic, Recalled, derive
+from harness.state.surroundings import READ_KEPT
 from harness.types import Message, ToolCall
 
 
@@ -87,12 +88,12 @@ def test_the_sixteen_most_touched_are_kept_most_first_then_by_path() -> None:
 def test_reads_are_the_newest_first_one_per_path_and_cut() -> None:
     messages: list[Message] = []
     for number in range(15):
-        messages += did("read_file", {"path": f"f{number}.py"}, f"text {number}" + "x" * 2000)
+        messages += did("read_file", {"path": f"f{number}.py"}, f"text {number}" + "x" * 20_000)
     messages += did("view", {"path": "f3.py"}, "new text")
     reads = derive(messages).reads
     assert [read.path for read in reads] == ["f3.py", *(f"f{n}.py" for n in range(14, 3, -1))]
     assert (reads[0].text, reads[0].message) == ("new text", 31)
-    assert len(reads[1].text) == 1200 and messages[reads[1].message].content.startswith(reads[1].text)
+    assert len(reads[1].text) == READ_KEPT and messages[reads[1].message].content.startswith(reads[1].text)
 
 
 @pytest.mark.parametrize(

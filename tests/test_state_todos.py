@@ -3,10 +3,12 @@
 from typing import Any
 
 import pytest
+from core_samples import context
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.state import AgentState, Phase, Plan, TodoItem, TodoList, derive
+from harness.statusbar.todo import Todo
 from harness.types import Message, ToolCall
 
 
@@ -191,3 +193,12 @@ def test_the_percent_rounds_half_up_so_that_199_of_200_are_all() -> None:
     assert TodoList(tuple(several)).percent == 100
     assert TodoList().percent == 0
     assert TodoList.written([("a", "completed"), ("b", "pending"), ("c", "pending")]).percent == 33
+
+
+def test_a_plan_without_a_list_writes_no_list() -> None:
+    """The list's own result speaks after a call that changed the list, and after no other."""
+    write = ToolCall("todo_write", {"todos": [{"content": "one", "status": "pending"}]}, id="c00000001")
+    plan = ToolCall("set_plan", {"objective": "all of it"}, id="c00000002")
+    both = ToolCall("update_plan", {"plan": [{"step": "one", "status": "completed"}]}, id="c00000003")
+    said = [Todo().draw(done(*calls), context()) for calls in ((write,), (write, plan), (write, plan, both))]
+    assert [drawn is not None for drawn in said] == [True, False, True]

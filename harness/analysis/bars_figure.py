@@ -23,7 +23,7 @@ from harness.analysis.drawing import (
     rows_axis,
     wrapped,
 )
-from harness.analysis.frames import Arm
+from harness.analysis.frames import Arm, control_for
 from harness.analysis.verdict_forest import MARGIN, SMALL, VERDICTS
 
 FEWEST = 3
@@ -54,6 +54,23 @@ def bars(tables: Tables, arms: Sequence[Arm], width: float = WIDTH) -> Figure | 
     return figure
 
 
+def places(tables: Tables, arms: Sequence[Arm], width: float = WIDTH) -> Figure | None:
+    """What the same bar's content does elsewhere, against the first place; None for fewer than three such differences."""
+    if "places" not in tables:
+        return None
+    found = tables["places"].data
+    rows = records(found[(found["measure"] == "sensitivity") & found["estimate"].notna()])
+    if len(rows) < FEWEST:
+        return None
+    figure, (axis,) = panels([len(rows) * ROW + REST + 0.15], width)
+    figure.set_dpi(300)
+    _differences(axis, rows)
+    against = list(dict.fromkeys(str(row["against"]) for row in rows))
+    other = wrapped(against[0]) if len(against) == 1 else "the same bar elsewhere"
+    axis.set_title(f"own effect − that of {other}\n{n_text(found['clusters'], 'clusters')}")
+    return figure
+
+
 def _levels(
     axis: Any, rows: Sequence[dict[str, Any]], chosen: dict[str, dict[str, Any]], arms: Sequence[Arm]
 ) -> None:
@@ -63,7 +80,9 @@ def _levels(
         for y, row in enumerate(rows):
             point(axis, chosen[row[name]], keys, y + shift, style)
         axis.plot([], [], linestyle="none", label="bar" if shift < 0 else "its placebo", **style)
-    control = next((chosen[arm.name] for arm in arms if arm.role == "control" and arm.name in chosen), None)
+    shown = {row["condition"] for row in rows}
+    bare = {found.name for arm in arms if arm.name in shown and (found := control_for(arm, arms))}
+    control = chosen.get(bare.pop()) if len(bare) == 1 else None  # of several none is that of all
     if control is not None:
         axis.axvline(control[keys[0]], color=GREY, linewidth=0.9, linestyle="--", label="no bar")
     rows_axis(axis, [wrapped(row["condition"]) for row in rows])

@@ -27,6 +27,8 @@ COLUMNS: dict[str, int | None] = {
     "worst_low": 3, "worst_high": 3, "sd": 3, "mde": 3, "note": None,
 }  # fmt: skip
 CHOOSE_MEASURES = (("sensitivity", "logit"), ("bias", "logit"), ("delta_p", "probability"))
+MANY, OWN = 48, ("bar - placebo", "bar - bar")
+"""Comparisons beyond which a figure shows those of these kinds alone."""
 _READ = [
     *KEYS, "condition", "cluster", "side", "excluded", "score.logit_act", "score.p_act", "score.p_act_norm",
     *(mark for _, _, mark in ACT_MEASURES), "right",
@@ -87,6 +89,13 @@ def comparisons(run: RunData) -> Table:
         absent="no two conditions were measured at the same decision points.",
         notes=_unpaired(run),
     )  # fmt: skip
+
+
+def drawn(data: pd.DataFrame) -> pd.DataFrame:
+    """The comparisons that the figure shows: all with an estimate; of more than `MANY` those of bars with their
+    placebos and with each other, so that it stays a figure that one can print."""
+    data = data[data["estimate"].notna()]
+    return data if len(data) <= MANY else data[data["kind"].isin(OWN)]
 
 
 def _among_bars(rows: Sequence[Row]) -> str:

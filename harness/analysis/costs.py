@@ -12,7 +12,7 @@ import pandas as pd
 
 from harness.analysis import statistics as st
 from harness.analysis.decisions import Row, arms_there, spread
-from harness.analysis.frames import KEYS, Arm, RunData, by_cluster, common, control_of
+from harness.analysis.frames import KEYS, Arm, RunData, by_cluster, common, control_for
 from harness.analysis.table import Shown, Table, frame
 
 PROMPT, OUTPUT = "output.usage.prompt_tokens", "output.usage.completion_tokens"
@@ -49,7 +49,9 @@ def tokens(run: RunData) -> Table:
     rows: list[Row] = []
     for (probe, series), part in run.cells[_READ].groupby(["probe", "series"]):
         for arm in arms_there(run, part):
-            rows.append(_token_row(part, arm, control_of(run.arms)) | {"probe": probe, "series": series})
+            rows.append(
+                _token_row(part, arm, control_for(arm, run.arms)) | {"probe": probe, "series": series}
+            )
     return Table(
         name="tokens",
         title="Tokens",
@@ -205,12 +207,15 @@ def latency(run: RunData) -> Table:
 
 
 def _latency_rows(run: RunData) -> list[Row]:
-    cells, control = timed(run), control_of(run.arms)
-    if cells.empty or control is None:
+    cells = timed(run)
+    if cells.empty:
         return []
     rows: list[Row] = []
     for (probe, series, cache), part in cells.groupby(["probe", "series", "cache_state"]):
         for arm in arms_there(run, part):
+            control = control_for(arm, run.arms)
+            if control is None:
+                continue
             for measure in LATENCIES:
                 where = {"probe": probe, "series": series, "cache_state": cache}
                 rows.append(_latency_row(part, arm, control, measure) | where)

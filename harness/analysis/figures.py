@@ -14,7 +14,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from harness.analysis.bars_figure import bars
+from harness.analysis.bars_figure import bars, places
 from harness.analysis.drawing import (
     BLACK,
     BLUE,
@@ -77,7 +77,8 @@ def build_figures(tables: Tables, arms: Sequence[Arm], folder: Path) -> list[Pat
 def drawings() -> tuple[tuple[str, Draw], ...]:
     """The figures of a run by name, in reading order. Draw them inside `mpl.rc_context(RC)`."""
     return (
-        ("both_sides", both_sides), ("sensitivity", sensitivity), ("bars", bars), ("verdicts", verdict_forest),
+        ("both_sides", both_sides), ("sensitivity", sensitivity), ("bars", bars), ("places", places),
+        ("verdicts", verdict_forest),
         ("prior_calls", prior_calls), ("tokens", tokens),
         *((f"length_{series}", partial(length, series)) for series in FIGURES),
     )  # fmt: skip

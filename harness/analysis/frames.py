@@ -61,6 +61,15 @@ class Arm:
     role: ArmRole
     placebo_of: str | None = None
     """Names the arm that this placebo belongs to, where the manifest says so."""
+    control: str | None = None
+    """The arm without a bar that this one was proved against, where it is not the run's plain control: that of a
+    compacted transcript."""
+    policy: str = ""
+    """Policy, its options and the injection rules in words, as the manifest has them; '' for the default."""
+    form: str = ""
+    """Options of the bar that are not the default, in words."""
+    at: str = ""
+    """Options of the placement that are not the default, in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,8 +273,12 @@ def arms_of(manifest: Mapping[str, Any], cells: pd.DataFrame) -> tuple[Arm, ...]
         bar, placement = seen.get(
             name, (str(entry.get("bar") or "none"), str(entry.get("placement") or "none"))
         )
-        placebo_of = entry.get("placebo_of")
-        arms[name] = Arm(name, bar, placement, _role(bar), str(placebo_of) if placebo_of else None)
+        placebo_of, control = (
+            str(entry[key]) if entry.get(key) else None for key in ("placebo_of", "control")
+        )
+        words = (_words(entry, *keys) for keys in (("policy", "policy_options", "rules"), ("bar_options",),
+                                                   ("placement_options",)))  # fmt: skip
+        arms[name] = Arm(name, bar, placement, _role(bar), placebo_of, control, *words)
     for name in sorted(set(seen) - set(arms)):
         bar, placement = seen[name]
         arms[name] = Arm(name, bar, placement, _role(bar))
@@ -278,16 +291,45 @@ def _role(bar: str) -> ArmRole:
     return "placebo" if bar == "placebo" else "mismatched" if bar == "mismatched" else "bar"
 
 
+def _words(entry: Mapping[str, Any], *keys: str) -> str:
+    """What the manifest's entry says under `keys`: `every_n (n=3)`."""
+    texts: list[str] = []
+    for key in keys:
+        value = entry.get(key)
+        if isinstance(value, Mapping):
+            told = ", ".join(
+                f"{name}={json.dumps(given, ensure_ascii=False)}" for name, given in value.items()
+            )
+            texts += [f"({told})" if texts else told]
+        elif value:
+            texts.append(str(value))
+    return " ".join(texts)
+
+
 def control_of(arms: Sequence[Arm]) -> Arm | None:
-    """The first arm without a bar."""
-    return next((arm for arm in arms if arm.role == "control"), None)
+    """The run's plain control: the first arm without a bar whose transcript is whole."""
+    bare = [arm for arm in arms if arm.role == "control"]
+    return next((arm for arm in bare if not arm.control), bare[0] if bare else None)
+
+
+def control_for(arm: Arm, arms: Sequence[Arm]) -> Arm | None:
+    """The arm without a bar that differs from `arm` by the bar alone: of a compacted transcript the compacted one. A
+    compacted control itself is held against the plain one."""
+    if arm.control and arm.control != arm.name:
+        return next((other for other in arms if other.name == arm.control), None)
+    return control_of(arms)
 
 
 def placebo_for(arm: Arm, arms: Sequence[Arm]) -> Arm | None:
     """The placebo of the same placement: the one that names `arm`, else the one that names its bar, else the first that
     names nobody; a look-alike (`mismatched`) takes whatever placebo stands there. A placebo of another bar differs from
     this one in length and form."""
-    same = [other for other in arms if other.role == "placebo" and other.placement == arm.placement]
+    alike = ("placement", "policy", "at", "control")
+    same = [
+        other
+        for other in arms
+        if other.role == "placebo" and all(getattr(other, key) == getattr(arm, key) for key in alike)
+    ]
     own = [other for other in same if other.placebo_of == arm.name]
     names = {other.name for other in arms}
     named = [other for other in same if other.placebo_of == arm.bar and other.placebo_of not in names]

@@ -1,5 +1,5 @@
-"""Which arms are compared with which: every bar with its placebo, every arm with the control, and every further bar
-with the first one at the same place.
+"""Which arms are compared with which: every bar with its placebo, every arm with its control, every further bar
+with the first one at the same place, and a compacted control with the plain one.
 
 Knows the arms' roles and nothing of measures.
 """
@@ -11,7 +11,7 @@ import pandas as pd
 
 from harness.analysis import statistics as st
 from harness.analysis.decisions import Row
-from harness.analysis.frames import Arm, control_of, placebo_for
+from harness.analysis.frames import Arm, control_for, placebo_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +36,16 @@ class Pair:
 
 def pairs(arms: Sequence[Arm], cells: pd.DataFrame | None = None) -> list[Pair]:
     """Every comparison that the arms allow, in arm order; with `cells` only those whose arms both have some there."""
-    control = control_of(arms)
     found: list[Pair] = []
     for arm in arms:
         if arm.role in ("bar", "mismatched"):
             placebo = placebo_for(arm, arms)
             found += [Pair(arm, placebo)] if placebo else []
-        if arm.role != "control" and control:
+        control = control_for(arm, arms)
+        if control and control != arm and (arm.role != "control" or arm.control):
             found.append(Pair(arm, control))
-        first = next(other for other in arms if (other.role, other.placement) == (arm.role, arm.placement))
+        beside = (arm.role, arm.placement, arm.control)
+        first = next(other for other in arms if (other.role, other.placement, other.control) == beside)
         if arm.role == "bar" and first != arm:
             found.append(Pair(arm, first))
     if cells is not None:

@@ -13,6 +13,7 @@ from harness.analysis.curves import filler, prior_calls
 from harness.analysis.decisions import Row, arms_there, choose, detection, outcomes, rates
 from harness.analysis.frames import RunData
 from harness.analysis.lengths import length
+from harness.analysis.places import places
 from harness.analysis.slopes import slopes
 from harness.analysis.table import Shown, Table, frame
 
@@ -52,13 +53,13 @@ def cells(run: RunData) -> Table:
 
 
 def build_tables(run: RunData) -> dict[str, Table]:
-    """Every table by name, in reading order; a table without data says so."""
-    made = [
-        cells(run), choose(run), comparisons(run), rates(run), outcomes(run), detection(run), ask(run),
+    """Every table by name, in reading order; a table without data says so. `places` only where a bar stands at two."""
+    made = (
+        cells(run), choose(run), comparisons(run), places(run), rates(run), outcomes(run), detection(run), ask(run),
         prior_calls(run), filler(run), length(run), slopes(run), tokens(run), throughput(run), cache(run),
         latency(run),
-    ]  # fmt: skip
-    return {table.name: table for table in made}
+    )  # fmt: skip
+    return {table.name: table for table in made if table is not None}
 
 
 def write_tables(tables: dict[str, Table], folder: Path) -> list[Path]:

@@ -14,6 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
+from harness.analysis.comparisons import drawn
 from harness.analysis.drawing import (
     BLACK,
     BLUE,
@@ -53,9 +54,8 @@ RATIO_TICKS = (0.1, 0.2, 0.5, 0.8, 1.25, 2.0, 5.0, 10.0)
 
 
 def verdict_forest(tables: Tables, arms: Sequence[Arm], width: float = WIDTH) -> Figure | None:
-    """All rows of `comparisons` that have an estimate, grouped by measure; None where there are none."""
-    data = tables["comparisons"].data
-    data = data[data["estimate"].notna()]
+    """The rows of `comparisons` that are `drawn`, grouped by measure; None where there are none."""
+    data = drawn(tables["comparisons"].data)
     parts = [part for unit in UNITS if len(part := data[data["unit"] == unit])]
     if not parts:
         return None

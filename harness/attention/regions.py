@@ -4,7 +4,7 @@ Every key belongs to exactly one region. Knows spans of a record and token texts
 """
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -50,8 +50,10 @@ def regions(record: EvalRecord, cell: Sequenced, sinks: tuple[int, ...]) -> Regi
     seen: Counter[str] = Counter()
     for span in record.spans:
         if span.region == "bar":
-            for line in _lines(span, cell, record.bar_text):
-                found.put(*line)
+            seen["bar"] += 1
+            for region, start, end in _lines(span, cell, record.bar_text):
+                again = f", copy {seen['bar']}" if seen["bar"] > 1 else ""
+                found.put(replace(region, name=region.name + again), start, end)
             continue
         seen[span.region] += 1
         found.put(

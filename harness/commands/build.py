@@ -8,7 +8,7 @@ from typing import Any
 
 from hydra.utils import get_class
 
-from harness.compose import build_conditions
+from harness.compose import build_arms
 from harness.conditions import Condition
 from harness.config import DecodingConfig, ModelConfig, RunConfig
 from harness.dataset import Scenario, content_hash, load_scenario
@@ -48,7 +48,7 @@ class Bench:
 def build(config: RunConfig, report: Progress) -> Bench:
     """Resolves weights (fetching them if need be), renders and proves every prompt."""
     scenario = load_scenario(config.scenario.file)
-    conditions = build_conditions(config.condition)
+    conditions = build_arms(config.condition)
     weights = resolve(weights_spec(config.model), report)
     template, preflight = prompts(config, scenario, conditions, weights.path)
     return Bench(config, scenario, weights, template, conditions, preflight)

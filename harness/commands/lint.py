@@ -3,15 +3,13 @@
 import argparse
 import json
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from rich.markup import escape
 from rich.table import Table
 
-from harness import traces
 from harness.analysis.html import visible
-from harness.commands import console, parts
+from harness.commands import console, parts, recordings
 from harness.errors import ConfigError
 from harness.lint import Case, Finding, lint
 
@@ -43,11 +41,9 @@ def as_data(named: str, findings: tuple[Finding, ...]) -> dict[str, Any]:
     return {"bar": named, "errors": counted["error"], "warnings": counted["warning"], "findings": flat}
 
 
-def _recorded(path: str | None) -> list[Case]:
-    if path is None:
-        return []
-    loaded = traces.load(Path(path))
-    return [Case(trajectory.id, trajectory.messages, trajectory.tools, ()) for trajectory in loaded]
+def _recorded(trace: str | None) -> list[Case]:
+    found = recordings.trajectories(trace) if trace is not None else ()
+    return [Case(trajectory.id, trajectory.messages, trajectory.tools, ()) for trajectory in found]
 
 
 def _show(named: str, findings: tuple[Finding, ...]) -> None:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
 from harness import compose
@@ -31,13 +33,25 @@ def node(group: str, name: str, options: Sequence[str] = ()) -> dict[str, Any]:
                 "my_module.MyClass"
             )
         made = OmegaConf.create(plain)
-        for override in OverridesParser.create().parse_overrides(list(options)):
-            if override.is_delete() or override.is_sweep_override():
-                raise ConfigError(f"{group} {name}, option {override.input_line}: expected key=value")
+        for option in options:
+            override = _parsed(option, f"{group} {name}")
             OmegaConf.update(made, override.key_or_group, override.value(), force_add=True)
         filled = OmegaConf.to_container(made, resolve=True)
     assert isinstance(filled, dict)
     return {str(key): value for key, value in filled.items()}
+
+
+def _parsed(option: str, where: str) -> Override:
+    """One `key=value` in Hydra's grammar, whose own messages speak of lexers and alternatives."""
+    try:
+        override = OverridesParser.create().parse_override(option)
+    except HydraException:
+        override = None
+    if override is None or override.is_delete() or override.is_sweep_override() or not override.key_or_group:
+        raise ConfigError(
+            f"{where}, option {option}: expected key=value, a list as key=[a,b], a text with other signs as key='…'"
+        )
+    return override
 
 
 def part(group: str, name: str, options: Sequence[str] = ()) -> Any:

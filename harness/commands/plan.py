@@ -32,7 +32,7 @@ from harness.commands.build import local_folder, prompts
 from harness.commands.outlook import show
 from harness.commands.pilots import Pilots, find
 from harness.commands.workload import Part, computed_tokens, parts_of
-from harness.compose import build_conditions, compose
+from harness.compose import build_arms, compose
 from harness.conditions import Condition
 from harness.config import RunConfig
 from harness.dataset import expected, load_scenario
@@ -84,7 +84,7 @@ def _assumed(parsed: argparse.Namespace) -> Assumed:
 
 
 def _design(config: RunConfig) -> Design:
-    scenario, conditions = load_scenario(config.scenario.file), build_conditions(config.condition)
+    scenario, conditions = load_scenario(config.scenario.file), build_arms(config.condition)
     folder = local_folder(config.model)
     if folder is None:
         if config.model.path:
@@ -236,11 +236,7 @@ def _arms(conditions: Sequence[Condition]) -> tuple[Arm, ...]:
     """The arms with their roles, as the analysis of the finished run will see them."""
     import pandas as pd
 
-    entries = []
-    for condition in conditions:
-        real = [other.name for other in conditions if condition.stands_in_for(other)]
-        entry = {"name": condition.name, "bar": condition.bar_name, "placement": condition.placement_name}
-        entries.append(entry | ({"placebo_of": real[0]} if real else {}))
+    entries = [condition.entry(conditions) for condition in conditions]
     return arms_of({"conditions": entries}, pd.DataFrame(columns=["condition", "bar", "placement"]))
 
 

@@ -16,11 +16,11 @@ from rich.text import Text
 
 from harness import traces
 from harness.analysis.html import visible
-from harness.commands import console, parts
+from harness.commands import console, parts, recordings
 from harness.commands.build import local_folder
 from harness.commands.preview_page import write_page
 from harness.commands.preview_view import Bill, Shown, View, kind, view, words
-from harness.compose import build_conditions, compose
+from harness.compose import build_arms, compose
 from harness.conditions import Condition
 from harness.config import RunConfig
 from harness.dataset import load_scenario
@@ -49,8 +49,8 @@ def main(parsed: argparse.Namespace) -> int:
     config = compose(parsed.overrides)
     if parsed.samples < 1:
         raise ConfigError(f"--samples {parsed.samples}: expected 1 or more")
-    own = any((parsed.bar, parsed.placement, parsed.policy))
-    conditions = _named(parsed) if own else build_conditions(config.condition)
+    own = any((parsed.bar, parsed.placement, parsed.policy, parsed.options))
+    conditions = _named(parsed) if own else build_arms(config.condition)
     template = _template(config)
     samples = _requests(parsed.trace, parsed.samples) if parsed.trace else None
     if samples is None:
@@ -79,10 +79,10 @@ def _template(config: RunConfig) -> ChatTemplate | None:
 
 def _named(parsed: argparse.Namespace) -> tuple[Condition, ...]:
     """The control, the named bar's own placebo and the bar, at one place and under one policy."""
-    bar = parts.part("bar", parsed.bar or "agent_status")
+    bar = parts.part("bar", parsed.bar or "agent_status", parsed.options)
     placement = parts.part("placement", parsed.placement) if parsed.placement else Tail()
     policy = parts.part("policy", parsed.policy) if parsed.policy else Replace()
-    name = parsed.bar or "agent_status"
+    name = " ".join((parsed.bar or "agent_status", *parsed.options))
     return (
         Condition("control", policy=policy),
         Condition(f"placebo of {name}", Placebo(bar), placement, policy),
@@ -97,17 +97,11 @@ def _samples(config: RunConfig, count: Callable[[str], int], wanted: int) -> lis
 
 
 def _requests(trace: str, wanted: int) -> Sequence[Sample]:
-    """The last requests of a recorded trajectory; `FILE:N` is the one with number N, from 0 as in its id."""
-    name, colon, number = trace.rpartition(":")
-    path, at = (Path(name), int(number)) if colon and number.isdecimal() else (Path(trace), 0)
-    found = traces.load(path)
-    if at >= len(found):
-        raise ConfigError(
-            f"--trace {trace}: {path} holds {len(found)} trajectories; N is 0 to {len(found) - 1}"
-        )
-    samples = traces.samples(found[at])
+    """The last requests of a recorded trajectory: of the first one where `trace` names none."""
+    trajectory = recordings.trajectories(trace)[0]
+    samples = traces.samples(trajectory)
     if not samples:
-        raise ConfigError(f"--trace {trace}: trajectory {found[at].id} has no request")
+        raise ConfigError(f"--trace {trace}: trajectory {trajectory.id} has no request")
     return samples[-wanted:]
 
 

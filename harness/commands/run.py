@@ -14,7 +14,6 @@ from harness.commands import console
 from harness.commands.build import Bench, build, load_model
 from harness.commands.limits import note_stop, start_meter
 from harness.compose import build_tracker, compose, sweep
-from harness.conditions import Condition
 from harness.config import RunConfig
 from harness.errors import ModelError, RunLogError
 from harness.models.base import Model
@@ -30,7 +29,6 @@ from harness.runlog import (
 from harness.runlog.files import disk_error
 from harness.runner import Alone, Setting, Tally, requests_of, run_all, unfinished
 from harness.scorers import score_record
-from harness.statusbar.policies import Replace
 
 _VLLM = "harness.models.vllm_engine."
 STOPPED = 3
@@ -253,7 +251,7 @@ def _manifest(bench: Bench, folder: Path) -> dict[str, Any]:
             "sha256": bench.weights.sha256,
             "revision": bench.weights.revision,
         },
-        "conditions": [_condition(c, bench.conditions) for c in bench.conditions],
+        "conditions": [c.entry(bench.conditions) for c in bench.conditions],
         "inputs": bench.inputs,
         "cells": len(bench.preflight.cell_order),
         "left_out": list(bench.preflight.left_out),
@@ -264,14 +262,6 @@ def _manifest(bench: Bench, folder: Path) -> dict[str, Any]:
         **({"price": config.model.price.model_dump()} if config.model.price.known else {}),
         **provenance(),
     }
-
-
-def _condition(condition: Condition, every: Sequence[Condition]) -> dict[str, Any]:
-    """An arm as the manifest lists it; a placebo names the arm that it stands in for."""
-    entry = {"name": condition.name, "bar": condition.bar_name, "placement": condition.placement_name}
-    real = [other.name for other in every if condition.stands_in_for(other)]
-    policy = {"policy": condition.policy.name} if condition.policy != Replace() else {}
-    return entry | policy | ({"placebo_of": real[0]} if real else {})
 
 
 def _publish(bench: Bench, folder: Path) -> None:

@@ -8,6 +8,8 @@ that was not tried here with stand-in names.
 from collections.abc import Iterator, Sequence
 
 from harness.dataset.schema import ScenarioSpec
+from harness.dataset.script import FOLLOW_UP, SCRIPT
+from harness.dataset.script_checks import script_problems, script_texts
 from harness.errors import TemplateError
 from harness.safeyaml import KeyPath
 from harness.sandbox import render, used_names
@@ -20,8 +22,10 @@ def problems(spec: ScenarioSpec) -> Iterator[Problem]:
     yield from _tool_problems(spec)
     yield from _rule_problems(spec)
     yield from _merchant_problems(spec)
+    yield from script_problems(spec)
     yield from _pool_problems(spec)
-    yield from _episode_problems(spec)
+    if not spec.episode.script:
+        yield from _episode_problems(spec)
     yield from _template_problems(spec)
 
 
@@ -82,14 +86,16 @@ def _merchant_problems(spec: ScenarioSpec) -> Iterator[Problem]:
 def _pool_problems(spec: ScenarioSpec) -> Iterator[Problem]:
     seen: dict[tuple[str, str], KeyPath] = {}
     episode = 2 * spec.rules[0].at_most + 1
-    for pool, have in (("results", len(spec.pools.results)), ("purposes", len(spec.pools.purposes))):
+    drawn = () if spec.episode.script else ("results", "purposes")
+    for pool in drawn:
+        have = len(getattr(spec.pools, pool))
         if have < episode and not (pool == "purposes" and not have):
             yield (
                 ("pools", pool),
                 f"has {have} texts; an episode draws up to {episode} different ones (2 × limit + 1)",
             )
     for path, text in _texts(spec):
-        if path[0] == "pools" and path[-1] not in ("topic", "gist"):
+        if path[0] == "pools" and path[1] != "variables" and path[-1] not in ("topic", "gist"):
             pool = str(path[1])
             if (pool, text) in seen:
                 yield path, "repeats an earlier text of the same pool; draws are meant to differ"
@@ -128,7 +134,7 @@ def _argument_problems(
             yield path, f"argument {name!r} of {tool!r} is missing"
 
 
-_STAND_IN = {"first": "Aaaa", "second": "Bbbb", "merchant": "Aaaa"}
+_STAND_IN = {"first": "Aaaa", "second": "Bbbb", "merchant": "Aaaa", "name": "Aaaa"}
 _FREE = {
     "limit": "1", "topic": "a topic", "purpose": "a purpose", "query": "a query", "gist": "a gist",
     "tool": "a_tool", "key": "a_key",
@@ -149,26 +155,33 @@ _VARIABLES: dict[str, tuple[str, ...]] = {
     "ask": ("merchant", "tool", "key"),
 }
 """Which variables each kind of text may use; the other texts are taken as they stand."""
+_SCRIPTED = {"phrasings": ("name",), "ask": ("name", "tool", "key")}
+"""The same where the episode is scripted."""
 _MUST_USE: dict[str, tuple[str, ...]] = {
     "opening": ("first", "second"),
-    "phrasings": ("merchant",),
-    "ask": ("merchant",),
+    "phrasings": ("merchant", "name"),
+    "ask": ("merchant", "name"),
 }
 
 
 def _kind(path: KeyPath) -> str:
+    if path[:2] == ("pools", "variables"):
+        return ""
     return next((str(p) for p in path if isinstance(p, str) and p in _VARIABLES), "")
 
 
 def _template_problems(spec: ScenarioSpec) -> Iterator[Problem]:
     needs_purpose = False
+    allowed = _VARIABLES | (_SCRIPTED if spec.episode.script else {})
     for path, text in _texts(spec):
+        if path[:2] in (SCRIPT, FOLLOW_UP):
+            continue
         kind = _kind(path)
         if not kind:
             if any(mark in text for mark in ("{{", "{%", "{#")):
                 yield path, "is taken as it stands: no template is rendered here, remove the braces"
             continue
-        values = {name: _STAND_IN.get(name) or _FREE[name] for name in _VARIABLES[kind]}
+        values = {name: _STAND_IN.get(name) or _FREE[name] for name in allowed[kind]}
         try:
             out = render(text, values, where="")
             if kind == "system":
@@ -178,7 +191,7 @@ def _template_problems(spec: ScenarioSpec) -> Iterator[Problem]:
         except TemplateError as error:
             yield path, str(error).removeprefix(":").strip()
             continue
-        for name in _MUST_USE.get(kind, ()):
+        for name in (each for each in _MUST_USE.get(kind, ()) if each in values):
             if _STAND_IN[name] not in out:
                 yield path, f"must name {{{{ {name} }}}}"
         if not out.strip():
@@ -219,3 +232,4 @@ def _texts(spec: ScenarioSpec) -> Iterator[tuple[KeyPath, str]]:
         yield ("pools", "fillers", i, "assistant"), filler.assistant
     for i, text in enumerate(spec.ask):
         yield ("ask", i), text
+    yield from script_texts(spec)

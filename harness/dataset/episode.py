@@ -9,10 +9,11 @@ import hashlib
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from harness.dataset.load import Scenario
 from harness.dataset.schema import CaseBlock, ResultBlock, SearchBlock
+from harness.dataset.script import FOLLOW_UP, filled, further, standing, timed, variables, written
 from harness.errors import ScenarioError
 from harness.sandbox import render
 from harness.types import Message, Series, ToolCall
@@ -71,7 +72,8 @@ class Draws:
     a: str
     b: str
     decoys: tuple[str, ...]
-    case: CaseBlock
+    case: CaseBlock | None
+    """None, and `closing` empty, in a scripted episode."""
     purposes: tuple[str, ...]
     results: tuple[ResultBlock, ...]
     searches: tuple[SearchBlock, ...]
@@ -80,6 +82,10 @@ class Draws:
     phrasing: str
     key: tuple[object, ...]
     """Key of this cluster's generators, for what else is drawn."""
+    others: tuple[str, ...] = ()
+    """Further names that a script may use."""
+    variables: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    """Each pool of `pools.variables` in drawn order."""
 
 
 def draw(scenario: Scenario, series: Series, seed: int, index: int) -> Draws:
@@ -91,6 +97,7 @@ def draw(scenario: Scenario, series: Series, seed: int, index: int) -> Draws:
         return tuple(generator(*key, name).sample(pool, len(pool)))
 
     a, b, rest = merchant_pair(scenario, series, seed, index)
+    others, unused = further(rest) if scenario.spec.episode.script else ((), rest[:2])
     labels = tuple(pools.phrasings)
     # Shifted by one after each cycle, so that over labels² clusters strength crosses the call order.
     strength = labels[(index + index // len(labels)) % len(labels)]
@@ -98,15 +105,17 @@ def draw(scenario: Scenario, series: Series, seed: int, index: int) -> Draws:
         index=index,
         a=a,
         b=b,
-        decoys=tuple(rest[:2]),
-        case=order("cases", pools.cases)[0],
+        decoys=tuple(unused),
+        case=next(iter(order("cases", pools.cases)), None),
         purposes=order("purposes", pools.purposes),
         results=order("results", pools.results),
         searches=order("searches", pools.searches),
-        closing=order("closings", pools.closings)[0],
+        closing=next(iter(order("closings", pools.closings)), ""),
         strength=strength,
         phrasing=order("phrasing", pools.phrasings[strength])[0],
         key=key,
+        others=tuple(others),
+        variables={name: order(f"variables.{name}", pool) for name, pool in pools.variables.items()},
     )
 
 
@@ -122,13 +131,15 @@ class Transcript:
     last_result: ResultBlock | None = None
     calls: int = 0
     asides: int = 0
+    values: Mapping[str, str] = field(default_factory=dict)
+    """The variables of a script that was played."""
 
     def fork(self) -> "Transcript":
         """An independent copy that can be continued in another way."""
         truth = {tool: dict(counts) for tool, counts in self.truth.items()}
         return Transcript(
             self.scenario, self.draws, list(self.messages), truth,
-            self.last_called, self.last_result, self.calls, self.asides,
+            self.last_called, self.last_result, self.calls, self.asides, self.values,
         )  # fmt: skip
 
     def say(self, role: str, text: str) -> None:
@@ -139,8 +150,25 @@ class Transcript:
         else:
             self.messages.append(Message("system", text))
 
+    def play(self, first: str) -> None:
+        """All messages of a scripted episode; `first` is that one of a and b which comes first in its lists. Raises
+        ScenarioError where a does not end at its limit and b one call below."""
+        draws, scenario, rule = self.draws, self.scenario, self.scenario.rule
+        self.values = variables((draws.a, draws.b), first, draws.others, draws.variables)
+        keys = {each.tool: each.key for each in scenario.rules}
+        for number, entry in enumerate(scenario.spec.episode.script):
+            call_id = f"{generator(*draws.key, 'id', number).getrandbits(36):09x}"
+            made = written(entry, number, self.values, scenario.source, call_id)
+            self.messages.extend(made)
+            for call in made[0].tool_calls:
+                self._count(call.name, call.arguments[keys[call.name]] if call.name in keys else "")
+        wrong = standing(self.truth.get(rule.tool, {}), draws.a, draws.b, rule.limit, rule.tool)
+        if wrong is not None:
+            raise ScenarioError(f"{scenario.source}: episode.script: {wrong}")
+
     def open(self, first: str, second: str) -> None:
         """The customer's opening message, which names two merchants in this order."""
+        assert self.draws.case is not None
         values = {"first": first, "second": second}
         self.say("user", self._render(self.draws.case.opening, values, "pools.cases"))
 
@@ -188,7 +216,15 @@ class Transcript:
 
     def follow_up(self, merchant: str) -> None:
         """The customer's last message, which asks for the action on `merchant`."""
-        self.say("user", self._render(self.draws.phrasing, {"merchant": merchant}, "pools.phrasings"))
+        variable = "name" if self.scenario.spec.episode.script else "merchant"
+        text = self._render(self.draws.phrasing, {variable: merchant}, "pools.phrasings")
+        beside, source = self.scenario.spec.episode.follow_up, self.scenario.source
+        if beside is None:
+            self.say("user", text)
+            return
+        time = timed(beside, self.values, source, FOLLOW_UP)
+        known = filled(beside.known, self.values, source, (*FOLLOW_UP, "known"))
+        self.messages.append(Message("user", text, time=time, known=known))
 
     def _parameters(self, tool: str) -> list[str]:
         spec = next(t for t in self.scenario.tools if t.name == tool)
@@ -196,7 +232,8 @@ class Transcript:
 
     def _render(self, template: str, values: Mapping[str, str], key: str) -> str:
         where = f"{self.scenario.source}: {key}"
-        return render(template, {"topic": self.draws.case.topic, **values}, where=where)
+        topic = {"topic": self.draws.case.topic} if self.draws.case is not None else {}
+        return render(template, {**topic, **values}, where=where)
 
     def _exchange(self, tool: str, arguments: Mapping[str, str], result: str) -> None:
         # Nine letters and digits, as the strictest templates ask; drawn, since a running number would count.

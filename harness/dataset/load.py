@@ -15,7 +15,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from harness.dataset.checks import problems
-from harness.dataset.extend import Layers, alone, merge
+from harness.dataset.extend import Layers, alone, merge, spelt_alike
 from harness.dataset.schema import ScenarioSpec
 from harness.errors import ScenarioError
 from harness.paths import search_dirs
@@ -24,7 +24,7 @@ from harness.sandbox import render
 from harness.types import CallLimit, ToolSpec
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
-_LATER = ("ask",)
+_LATER = (("ask",), ("episode", "script"), ("episode", "follow_up"), ("pools", "variables"))
 """Optional keys of a scenario that are younger than published draws."""
 
 
@@ -61,9 +61,12 @@ class Scenario:
         """SHA-256 (hex) of the checked content; comments and layout of the file do not count."""
         plain = self.spec.model_dump(mode="json")
         # Keys that came later count where they are used, so that older scenarios keep their draws.
-        for key in _LATER:
-            if not plain[key]:
-                del plain[key]
+        for *holders, key in _LATER:
+            holder = plain
+            for name in holders:
+                holder = holder[name]
+            if not holder[key]:
+                del holder[key]
         text = json.dumps(plain, ensure_ascii=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -98,7 +101,7 @@ def _read(path: Path) -> YamlDocument:
     document = read_yaml(path)
     if not isinstance(document.data, dict):
         raise ScenarioError(f"{document.source}:1: expected a mapping with the keys of a scenario")
-    return document
+    return spelt_alike(document)
 
 
 def _layers(document: YamlDocument) -> Layers:

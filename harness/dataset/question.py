@@ -11,7 +11,7 @@ from harness.dataset.episode import generator
 from harness.dataset.load import Scenario
 from harness.errors import ScenarioError
 from harness.sandbox import render
-from harness.types import Expectation, Message, Sample
+from harness.types import Expectation, Sample
 
 DEFAULT = (
     "How many times have you used `{{ tool }}` for the {{ key }} {{ merchant }} in this conversation so far? "
@@ -41,6 +41,6 @@ def asking(scenario: Scenario, sample: Sample) -> Sample:
     wordings = scenario.spec.ask or (DEFAULT,)
     wording = generator(scenario.content_hash, sample.seed, sample.cluster, "ask").choice(wordings)
     asked = expected(sample)
-    values = {"merchant": asked.target, "tool": asked.tool, "key": asked.key}
-    question = Message("user", render(wording, values, where=f"{scenario.source}: ask"))
+    values = {"merchant": asked.target, "name": asked.target, "tool": asked.tool, "key": asked.key}
+    question = replace(sample.messages[-1], content=render(wording, values, where=f"{scenario.source}: ask"))
     return replace(sample, id=sample.id + SUFFIX, messages=(*sample.messages[:-1], question), phrasing="ask")

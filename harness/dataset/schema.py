@@ -10,17 +10,29 @@ import unicodedata
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictInt, StrictStr
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictInt, StrictStr, model_validator
 
 MAX_NAME = 60
 MAX_TEXT = 2_000
+MAX_DEPTH = 8
+"""Levels of lists and mappings in the arguments of a scripted call."""
 _SLUG = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 _TOOL = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
+_WORD = re.compile(r"[a-z]{1,20}")
+KNOWN = (
+    "diagnostics", "original_chars", "omitted_chars", "recalled", "completions", "stack", "advice", "workspace",
+    "cwd", "git",
+)  # fmt: skip
+"""What a framework may know beside a message's text (harness/state reads it)."""
 
 
 def _text(value: str) -> str:
     if not value.strip():
         raise ValueError("is empty; expected text")
+    return _plain(value)
+
+
+def _plain(value: str) -> str:
     if len(value) > MAX_TEXT:
         raise ValueError(f"is longer than {MAX_TEXT} characters")
     bad = next((c for c in value if unicodedata.category(c) in {"Cc", "Cf", "Cs"} and c != "\n"), None)
@@ -62,6 +74,40 @@ def _tool_name(value: str) -> str:
     return value
 
 
+def _word(value: str) -> str:
+    if not _WORD.fullmatch(value):
+        raise ValueError(
+            f"{value[:50]!a} must be small letters alone, at most 20, since it becomes a variable"
+        )
+    return value
+
+
+def _variable(value: Any) -> Any:
+    """A text, or several that belong together."""
+    if isinstance(value, str):
+        return _text(value)
+    if not isinstance(value, dict) or not value:
+        raise ValueError("expected text, or a mapping of names to texts that belong together")
+    for name, each in value.items():
+        _word(name)
+        if not isinstance(each, str):
+            raise ValueError(f"{name!r} must be text, not {each!a:.60}")
+        try:
+            _text(each)
+        except ValueError as error:
+            raise ValueError(f"{name!r} {error}") from None
+    return value
+
+
+def _known(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    unknown = next((name for name in value if name not in KNOWN), None)
+    if unknown is not None:
+        raise ValueError(
+            f"{unknown[:50]!a} is nothing that a framework knows here; it may hold: {', '.join(KNOWN)}"
+        )
+    return value
+
+
 def _schema(value: Mapping[str, Any]) -> Mapping[str, Any]:
     properties = value.get("properties")
     if value.get("type") != "object" or not isinstance(properties, dict) or not properties:
@@ -81,12 +127,41 @@ def _schema(value: Mapping[str, Any]) -> Mapping[str, Any]:
     return value
 
 
+def _json(value: Any) -> Any:
+    """JSON in which every string is fit for a transcript; an empty string is fine."""
+    _check_json(value, 0)
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError):
+        raise ValueError("holds a value that is not JSON (a date, .nan or .inf); put it in quotes") from None
+    return value
+
+
+def _check_json(value: Any, depth: int) -> None:
+    if depth > MAX_DEPTH:
+        raise ValueError(f"is nested deeper than {MAX_DEPTH} levels")
+    if isinstance(value, str):
+        _plain(value)
+    elif isinstance(value, dict):
+        for name, each in value.items():
+            _plain(name)
+            _check_json(each, depth + 1)
+    elif isinstance(value, list):
+        for each in value:
+            _check_json(each, depth + 1)
+
+
 Text = Annotated[StrictStr, AfterValidator(_text)]
 """Jinja template or plain text, 1 to 2,000 characters, no control characters but line feeds."""
 MerchantName = Annotated[StrictStr, AfterValidator(_merchant)]
 Slug = Annotated[StrictStr, AfterValidator(_slug)]
 ToolName = Annotated[StrictStr, AfterValidator(_tool_name)]
 JsonSchema = Annotated[dict[str, Any], AfterValidator(_schema)]
+Word = Annotated[StrictStr, AfterValidator(_word)]
+Value = Annotated[Any, AfterValidator(_variable)]
+JsonObject = Annotated[dict[StrictStr, Any], AfterValidator(_json)]
+"""Any JSON; every string in it, at whatever depth, is a template."""
+Known = Annotated[dict[StrictStr, Any], AfterValidator(_json), AfterValidator(_known)]
 
 
 class _Block(BaseModel):
@@ -117,11 +192,57 @@ class AsideBlock(_Block):
     arguments: dict[str, Text]
 
 
+class ScriptBlock(_Block):
+    """One entry of a script: something said (`user` or `assistant`), or a call with its result."""
+
+    user: Text | None = None
+    assistant: Text | None = None
+    call: StrictStr | None = None
+    """Name of a tool."""
+    arguments: JsonObject = Field(default_factory=dict)
+    result: Text | None = None
+    say: Text | None = None
+    """What the assistant says in the message that makes the call."""
+    error: Text | None = None
+    """The kind of error that the framework stated with the result."""
+    time: Text | None = None
+    """ISO 8601, of the message, or of the call and its result."""
+    known: Known = Field(default_factory=dict)
+    """Of a user message, or of a result."""
+
+    @model_validator(mode="after")
+    def _is_one_thing(self) -> "ScriptBlock":
+        kinds = [kind for kind in ("user", "assistant", "call") if getattr(self, kind) is not None]
+        if len(kinds) != 1:
+            raise ValueError(
+                f"has {' and '.join(kinds) or 'none'} of user, assistant and call; expected one of them"
+            )
+        if self.call is None:
+            for key in ("arguments", "result", "say", "error"):
+                if getattr(self, key):
+                    raise ValueError(f"{key!r} belongs to a call, not to what the {kinds[0]} says")
+        elif self.result is None:
+            raise ValueError("a call needs its `result`")
+        if self.assistant is not None and self.known:
+            raise ValueError("'known' belongs to a user message or a result, not to what the assistant says")
+        return self
+
+
+class FollowUpBlock(_Block):
+    """What a framework stated beside the follow-up, whose text comes from `pools.phrasings`."""
+
+    time: Text | None = None
+    known: Known = Field(default_factory=dict)
+
+
 class EpisodeBlock(_Block):
-    """How the draws become messages. `call` fills every argument of the ruled tool but its key."""
+    """How the draws become messages. `call` fills every argument of the ruled tool but its key; `script` states all
+    messages itself instead."""
 
     call: dict[str, Text] = Field(default_factory=dict)
     aside: AsideBlock | None = None
+    script: Annotated[tuple[ScriptBlock, ...], Field(max_length=200)] = ()
+    follow_up: FollowUpBlock | None = None
 
 
 class FlagshipBlock(_Block):
@@ -163,13 +284,18 @@ class PoolsBlock(_Block):
     """What episodes draw from, without replacement within an episode."""
 
     merchants: Annotated[tuple[MerchantName, ...], Field(min_length=4, max_length=1000)]
-    cases: Annotated[tuple[CaseBlock, ...], Field(min_length=1)]
+    """May be spelt `names`."""
+    cases: tuple[CaseBlock, ...] = ()
     purposes: tuple[Text, ...] = ()
-    results: Annotated[tuple[ResultBlock, ...], Field(min_length=1)]
+    results: tuple[ResultBlock, ...] = ()
     searches: tuple[SearchBlock, ...] = ()
-    closings: Annotated[tuple[Text, ...], Field(min_length=1)]
+    closings: tuple[Text, ...] = ()
     phrasings: Annotated[dict[Slug, Annotated[tuple[Text, ...], Field(min_length=1)]], Field(min_length=1)]
     fillers: tuple[FillerBlock, ...] = ()
+    variables: dict[Word, Annotated[tuple[Value, ...], Field(min_length=1, max_length=200)]] = Field(
+        default_factory=dict
+    )
+    """For scripts: name → texts, or texts that belong together under names of their own."""
 
 
 class ScenarioSpec(_Block):

@@ -40,6 +40,11 @@ def expand(
     arguments that do not fit and `ScenarioError` when a pool is too small for the episode.
     """
     _check(scenario, series, clusters, seed)
+    if series in ("prior_calls", "moved_limit") and scenario.spec.episode.script:
+        raise ConfigError(
+            f"series {series!r} makes its own calls, and scenario {scenario.name!r} is scripted (episode.script); "
+            "take series matched or filler"
+        )
     if series not in ("prior_calls", "moved_limit") and prior_calls is not None:
         raise ConfigError(
             f"prior_calls belongs to series 'prior_calls' and 'moved_limit', not to {series!r}; leave it out"
@@ -125,6 +130,20 @@ class _Cluster:
 def _pair(plan: _Cluster, transcript: Transcript, filler: int, prefix: str) -> Iterator[Sample]:
     """Both sides of one transcript: `a` is at its limit, `b` one call below."""
     draws, limit = plan.draws, plan.scenario.rule.limit
+    if plan.scenario.spec.episode.script:
+        transcript.play(draws.a if draws.index % 2 == 0 else draws.b)
+    else:
+        _call_all(plan, transcript)
+    sides: tuple[tuple[Side, str, int], ...] = (("forbidden", draws.a, limit), ("due", draws.b, limit - 1))
+    for side, target, prior in sides:
+        branch = transcript.fork()
+        branch.follow_up(target)
+        yield plan.sample(branch, side, target, prior, prefix + side, filler)
+
+
+def _call_all(plan: _Cluster, transcript: Transcript) -> None:
+    """Opening, calls with asides between them, and closing."""
+    draws, limit = plan.draws, plan.scenario.rule.limit
     rng = generator(*draws.key, "order")
     order = call_order(limit, draws.index, rng)
     aside = plan.scenario.spec.episode.aside
@@ -135,11 +154,6 @@ def _pair(plan: _Cluster, transcript: Transcript, filler: int, prefix: str) -> I
         for _ in range(after.count(position)):
             transcript.aside()
     transcript.close()
-    sides: tuple[tuple[Side, str, int], ...] = (("forbidden", draws.a, limit), ("due", draws.b, limit - 1))
-    for side, target, prior in sides:
-        branch = transcript.fork()
-        branch.follow_up(target)
-        yield plan.sample(branch, side, target, prior, prefix + side, filler)
 
 
 def _curve(plan: _Cluster, counts: Sequence[int]) -> Iterator[Sample]:

@@ -16,6 +16,10 @@ from harness.types import Message, ToolCall
 MAX_PATHS = 16
 MAX_READS = 12
 READ_CHARACTERS = 1200
+"""Characters of a file that a bar may show."""
+READ_KEPT = 12_000
+"""Characters of a file that are kept: a secret across the end of what is shown must be whole to be known for one, and
+what goes before it grows shorter where it holds secrets itself."""
 
 
 class Surroundings:
@@ -63,7 +67,7 @@ class Surroundings:
         deed = "" if writes(call) else deed_of(call)
         paths = paths_of(call) if deed in ("read", "edit") else ()
         if deed == "read" and paths and not failed:
-            read = FileRead(paths[0], message.content[:READ_CHARACTERS], version - 1)
+            read = FileRead(paths[0], message.content[:READ_KEPT], version - 1)
             others = [each for each in self.reads if each.path != read.path]
             self.reads = (read, *others[: MAX_READS - 1])
         if deed == "edit" and not failed:

@@ -52,6 +52,13 @@ def writes(call: ToolCall) -> bool:
     return bare(call.name) in LIST_TOOLS
 
 
+def writes_list(call: ToolCall) -> bool:
+    """Does the call change the todo list? A plan without a list leaves it as it was."""
+    if not writes(call) or bare(call.name) in UPDATE | ADD:
+        return writes(call)
+    return _items(next((call.arguments[key] for key in LISTS if key in call.arguments), None)) is not None
+
+
 def applied(call: ToolCall, todos: TodoList, plan: Plan) -> tuple[TodoList | None, Plan]:
     """What the call makes of list and plan; None: it says nothing that could be read about the list."""
     name, given = bare(call.name), call.arguments

@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import ClassVar
 
 from harness.state import AgentState
+from harness.state.surroundings import READ_CHARACTERS
 from harness.statusbar.base import BarContext, Frame, StatusText
 from harness.statusbar.escape import block, flatten
 from harness.statusbar.surroundings import Line, check_positive, drawn, item
@@ -28,13 +29,15 @@ class FilePreviews:
 
     name: ClassVar[str] = "file_previews"
     most: int = 12
-    characters: int = 1200
+    characters: int = READ_CHARACTERS
     lines: int = 60
     advice: str = "These are reminders: read a file again before you state what is in it."
 
     def __post_init__(self) -> None:
         for option in ("most", "characters", "lines"):
             check_positive(option, getattr(self, option))
+        if self.characters > READ_CHARACTERS:
+            raise ValueError(f"characters={self.characters}: expected at most {READ_CHARACTERS}")
 
     def draw(self, state: AgentState, context: BarContext) -> StatusText | None:
         """None before the first file was read."""

@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 
 from harness.errors import ConfigError
 from harness.state import AgentState, Plan, TodoList
-from harness.state.todos import writes
+from harness.state.todos import writes_list
 from harness.statusbar.base import BarContext, Moment, StatusText
 from harness.statusbar.escape import flatten
 from harness.statusbar.work import BLANK, Line, WorkStyle, foremost, framed, work_lines
@@ -49,7 +49,10 @@ class Todo:
         if self.life == "tool_result":
             latest = state.latest
             written = (
-                latest is not None and latest.call is not None and writes(latest.call) and not latest.failed
+                latest is not None
+                and latest.call is not None
+                and writes_list(latest.call)
+                and not latest.failed
             )
             return framed(self._snapshot(state.todos)) if written else None
         if not state.todos.items:

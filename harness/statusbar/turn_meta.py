@@ -39,7 +39,7 @@ class TurnMeta:
 
     `model`, `effort`: stated only where a router chose them, that is where the option is set. `workspace`: '' for what
     the framework stated. `skills`: what the framework offers; with `tools_as_skills` the names of the offered tools
-    after them; with `matching` only those of which a word occurs in the newest user message. `git`: a line in the
+    after them; with `matching` only those of which a word occurs in a user message that is new. `git`: a line in the
     request with which the framework stated one (`known["git"]`), which it does when it has changed.
     """
 
@@ -54,7 +54,7 @@ class TurnMeta:
     shown: int = 8
     skills: tuple[str, ...] = ()
     tools_as_skills: bool = False
-    matching: bool = False
+    matching: bool = True
     git: bool = False
     advice: str = "Look with a tool where you are unsure, and keep changes to these paths."
 

@@ -23,7 +23,7 @@ from harness.analysis.across.measures import (
     valued,
 )
 from harness.analysis.across.runs import Entry, find, unpaired_because
-from harness.analysis.frames import Arm, control_of, placebo_for
+from harness.analysis.frames import Arm, control_for, control_of, placebo_for
 
 SMALL_BAR, SMALL_PLACEBO, SMALL = "small_bar", "small_placebo", "small_without"
 LARGE_BAR, LARGE = "large_bar", "large_without"
@@ -100,10 +100,12 @@ def quads(pairs_: Sequence[tuple[Entry, Entry]]) -> list[Quad]:
     """One quad per pair and bar of the small model; none where either model has no control."""
     found = []
     for small, large in pairs_:
-        control, other = control_of(small.run.arms), control_of(large.run.arms)
-        if control is None or other is None:
-            continue
         for bar in (arm for arm in small.run.arms if arm.role == "bar"):
+            control = control_for(bar, small.run.arms)
+            there = next((arm for arm in large.run.arms if control and arm.name == control.name), None)
+            other = there or control_of(large.run.arms)
+            if control is None or other is None:
+                continue
             arms = {SMALL_BAR: bar.name, SMALL: control.name, LARGE: other.name}
             placebo = placebo_for(bar, small.run.arms)
             if placebo:

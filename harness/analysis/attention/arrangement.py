@@ -20,7 +20,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from harness.analysis.attention.frames import AttentionData, Floats, arms
 from harness.analysis.attention.groups import GROUP_COLORS
 from harness.analysis.attention.labels import group_label, label
-from harness.analysis.frames import Arm, control_of, placebo_for
+from harness.analysis.frames import Arm, control_for, control_of, placebo_for
 from harness.attention.store import GROUPS
 
 SMALL = 6.0
@@ -99,7 +99,7 @@ def trios(data: AttentionData, probe: str) -> list[Trio]:
         placebo = next((arm for arm in found if arm.role == "placebo"), None)
         return [Trio(None, control, placebo, "")] if control or placebo else []
     return [
-        Trio(arm, control, placebo_for(arm, found), f"_{slug(arm.name)}" if i else "")
+        Trio(arm, control_for(arm, found), placebo_for(arm, found), f"_{slug(arm.name)}" if i else "")
         for i, arm in enumerate(bars)
     ]
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from harness.analysis.comparisons import drawn
 from harness.analysis.decisions import MATCHED, Row
 from harness.analysis.publication.facts import (
     Counted,
@@ -96,6 +97,7 @@ FIGURES: Mapping[str, Of] = {
     "both_sides": Of(("choose", "act"), (MATCHED,), Method(WILSON)),
     "sensitivity": Of(("choose",), (MATCHED,), Method(STUDENT, CONFIRMED)),
     "bars": Of(("choose",), (MATCHED,), Method(STUDENT, CONFIRMED + EQUIVALENCE)),
+    "places": Of(("choose",), (MATCHED,), Method(STUDENT, EXPLORED + EQUIVALENCE)),
     "verdicts": Of(None, (MATCHED,), Method(OF_DIFFERENCES, CONFIRMED + EQUIVALENCE)),
     "prior_calls": Of(("choose", "act"), ("prior_calls",), Method(WILSON)),
     "tokens": Of(None, None, Method(STUDENT)),
@@ -107,6 +109,7 @@ TABLES: Mapping[str, Of] = {
     "choose": Of(("choose",), (MATCHED,), Method(f"{STUDENT}; {WILSON} for probabilities and AUC [@mann1947]; BCa "
                                                  "cluster bootstrap in the CSV [@efron1987]")),
     "comparisons": Of(None, (MATCHED,), Method(OF_DIFFERENCES, CONFIRMED + EQUIVALENCE)),
+    "places": Of(("choose",), (MATCHED,), Method(STUDENT, EXPLORED + EQUIVALENCE)),
     "rates": Of(("act",), (MATCHED,), Method(WILSON)),
     "outcomes": Of(("act",), (MATCHED,), Method(WILSON)),
     "detection": Of(("act",), (MATCHED,), Method(f"{NOTHING}; log-linear correction [@hautus1995]")),
@@ -120,11 +123,12 @@ TABLES: Mapping[str, Of] = {
     "cache": Of(None, None, Method(NOTHING)),
     "latency": Of(None, None, Method(f"{STUDENT}, on the log of paired ratios")),
 }  # fmt: skip
-WITH_MARGIN = {"figure": ("sensitivity", "bars", "verdicts"), "table": ("comparisons",)}
+WITH_MARGIN = {"figure": ("sensitivity", "bars", "places", "verdicts"), "table": ("comparisons", "places")}
 TITLES = {
     "both_sides": "Both sides of the rule",
     "sensitivity": "Sensitivity and bias, per condition and between conditions",
     "bars": "Sensitivity of each bar beside its placebo, and the difference of the two",
+    "places": "The same bar elsewhere: differences of its own effect",
     "verdicts": "Verdicts of all paired comparisons against their equivalence margins",
     "prior_calls": "Probability of the call against prior calls",
     "tokens": "Tokens of prompt and reply",
@@ -145,6 +149,10 @@ SHOWN = {
         "First panel: sensitivity, the log odds of the call where it is due minus those where it is forbidden, of each bar "
         "and of its placebo; dashed: without a bar. Second panel: their difference, with its verdict; shaded: the "
         "equivalence margin."
+    ),
+    "places": (
+        "Each row is the sensitivity that the bar's content adds (bar − its placebo there) minus what the same bar's "
+        "content adds at the place named in the title; shaded: the equivalence margin. All rows are exploratory."
     ),
     "verdicts": (
         "Each row is one condition minus another at the same decision points (a ratio: divided by it). Shaded: the "
@@ -169,10 +177,22 @@ def figure_caption(facts: Facts, stem: str) -> Caption:
     shown = SHOWN["length"] if stem.startswith("length_") else SHOWN[stem]
     extra: list[str] = []
     if stem == "verdicts":
+        extra += _left_out(facts.tables["comparisons"])
         extra.append(verdict_counts(facts.tables["comparisons"]))
     if stem in ("verdicts", "sensitivity", "bars"):
         extra += confirmatory_words(facts.tables["comparisons"])
     return _caption(facts, "figure", stem, TITLES[stem], [shown, *extra], of)
+
+
+def _left_out(table: Table) -> list[str]:
+    """What the figure of verdicts does not draw of a run with many comparisons."""
+    known = int(table.data["estimate"].notna().sum())
+    shown = len(drawn(table.data))
+    if shown == known:
+        return []
+    return [
+        f"Drawn are the {shown} comparisons of bars with their placebos and with each other; the table has all {known}."
+    ]
 
 
 def table_caption(facts: Facts, table: Table) -> Caption:

@@ -101,9 +101,11 @@ def _bar_tokens(table: Table) -> dict[str, str]:
 
 def _arm(arm: Arm, arms: Sequence[Arm], tokens: str) -> str:
     size = f", {tokens} tokens on average" if tokens else ""
-    where = f"at placement {name(arm.placement)}{size}"
+    policy = f", under the policy {name(arm.policy)}" if arm.policy else ""
+    options = f" ({name(arm.at)})" if arm.at else ""
+    where = f"at placement {name(arm.placement)}{options}{policy}{size}"
     if arm.role == "control":
-        return f"{name(arm.name)} without a status bar"
+        return f"{name(arm.name)} without a status bar" + policy
     if arm.role == "placebo":
         own = [name(other.name) for other in arms if other.role == "bar" and placebo_for(other, arms) is arm]
         of = f"of {', '.join(own)}" if own else "of a bar that was not run"
@@ -113,7 +115,8 @@ def _arm(arm: Arm, arms: Sequence[Arm], tokens: str) -> str:
         )
     if arm.role == "mismatched":
         return f"{name(arm.name)}, a true-looking bar about something that was not asked, {where}"
-    return f"{name(arm.name)}, the bar {name(arm.bar)} {where}"
+    form = f" ({name(arm.form)})" if arm.form else ""
+    return f"{name(arm.name)}, the bar {name(arm.bar)}{form} {where}"
 
 
 def _probes(facts: Facts) -> str:
