@@ -45,7 +45,7 @@ def conditions() -> list[Condition]:
 
 def naive(sample: Sample, arm: Arm, template: ChatTemplate, rows: Sequence[Row]) -> tuple[float, bool]:
     """Seconds for all requests of the arm, and whether the ledger says the same of the timed ones."""
-    delivered = unfold(sample, arm.condition, template.count)
+    delivered = list(unfold(sample, arm.condition, template.count))
     begun, same, seen = perf_counter(), True, []
     chosen = range(EVERY - 1, len(delivered), EVERY)
     for number in chosen:
