@@ -44,6 +44,11 @@ def _check_options(node: Mapping[str, Any], where: str) -> None:
         if key not in known and not (key.startswith("_") and key.endswith("_")):
             listed = f"there are {', '.join(known)}" if known else "it has none"
             raise ConfigError(f"{where}.{key}: {made.__name__} has no such option; {listed}")
+    inner = node.get("of")
+    if "of" in known and "of" in node and not (isinstance(inner, Mapping) and "_target_" in inner):
+        raise ConfigError(
+            f"{where}.of: expected a bar such as {{_target_: harness.statusbar.AgentStatus}}, not {str(inner)!a:.60}"
+        )
 
 
 def changed(made: Any) -> dict[str, Any]:

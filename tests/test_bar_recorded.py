@@ -9,6 +9,7 @@ from core_samples import context, sample
 from example_states import EMPTY
 from test_delivery import BARS, bar_of, example
 
+from harness.commands.parts import part
 from harness.compose import compose
 from harness.conditions import Condition, apply, unfold
 from harness.errors import ConfigError, ConfoundError
@@ -74,6 +75,16 @@ def test_a_file_that_is_wrong_is_one_line_that_names_the_place(
     assert said in str(told.value) and "\n" not in str(told.value)
     with pytest.raises(ConfigError, match="cannot be read"):
         Recorded(str(tmp_path / "nowhere.jsonl"))
+
+
+def test_by_its_name_it_takes_the_file_as_an_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(
+        ConfigError, match=r"recorded\.jsonl: cannot be read .* expected JSON Lines of recorded texts"
+    ):
+        part("bar", "recorded")
+    written(tmp_path, {"cluster": "c", "lines": ["a"]})
+    assert isinstance(part("bar", "recorded", ["file=texts.jsonl"]), Recorded)
 
 
 def test_an_episode_without_a_text_is_refused_and_not_left_out(tmp_path: Path) -> None:

@@ -71,6 +71,13 @@ def test_an_unknown_option_of_the_bar_inside_a_placebo_is_named() -> None:
     assert "rendering" in said and "_" not in said.split("there are ")[1].split(", ")[0][0]
 
 
+@pytest.mark.parametrize("inner", ["agent_status", None, {"rendering": "json"}, 3])
+def test_what_a_bar_is_wrapped_around_must_be_a_bar(inner: object) -> None:
+    for wrapper in ("Placebo", "advised.Advised", "without.Without", "corrupted.Corrupted"):
+        said = refused(bar={"_target_": f"harness.statusbar.{wrapper}", "of": inner})
+        assert said.startswith("condition.odd.bar.of: expected a bar such as ")
+
+
 def test_a_wrong_value_is_one_line_in_the_options_own_words() -> None:
     said = refused(policy={"_target_": "harness.statusbar.policies.EveryN", "n": 0})
     assert said == "condition.odd.policy: n=0: expected 1 or more"
