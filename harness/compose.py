@@ -143,6 +143,11 @@ def build_arms(configs: dict[str, ConditionConfig]) -> tuple[Condition, ...]:
     compaction and bar would be one difference."""
     made = build_conditions(configs)
     for each in made:
+        whole = any(other.bar is None and not other.boundary for other in made)
+        if each.bar is not None and not each.boundary and not whole:
+            raise ConfigError(
+                f"condition.{each.name}: its transcript is whole, and every arm without a bar is compacted; add control"
+            )
         if each.bar is not None and each.boundary and each.compacted_control(made) is None:
             raise ConfigError(
                 f"condition.{each.name}.policy: boundary compacts the transcript, and no arm without a bar has the same; "

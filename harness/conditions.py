@@ -46,6 +46,15 @@ class Condition:
             and (self.placement, self.policy, self.rules) == (other.placement, other.policy, other.rules)
         )
 
+    def is_variant_of(self, other: "Condition") -> bool:
+        """Is it the other's bar changed, with a line left out, say, at the same place under the same policy?"""
+        inner = None if isinstance(self.bar, Placebo) else getattr(self.bar, "of", None)
+        return (
+            inner is not None
+            and inner == other.bar
+            and (self.placement, self.policy, self.rules) == (other.placement, other.policy, other.rules)
+        )
+
     @property
     def bar_name(self) -> str:
         return self.bar.name if self.bar else "none"
@@ -71,6 +80,7 @@ class Condition:
             "placement_options": changed(self.placement),
             "placebo_of": next((other.name for other in every if self.stands_in_for(other)), None),
             "control": self.compacted_control(every) if self.boundary else None,
+            "variant_of": next((other.name for other in every if self.is_variant_of(other)), None),
         }
         entry = {"name": self.name, "bar": self.bar_name, "placement": self.placement_name}
         return entry | {key: value for key, value in more.items() if value}

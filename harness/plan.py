@@ -85,7 +85,12 @@ def _samples(
     limit = config.scenario.cut_results
     if limit is None:
         return made
-    return [replace(sample, messages=cut_results(sample.messages, limit)) for sample in made]
+    cut = [replace(sample, messages=cut_results(sample.messages, limit)) for sample in made]
+    if all(one.messages == other.messages for one, other in zip(cut, made, strict=True)):
+        raise ConfigError(
+            f"scenario.cut_results={limit}: no tool result of series {series} is longer, so that nothing is cut; lower it"
+        )
+    return cut
 
 
 def _cells(sample: Sample, probe: ProbeName, arms: Iterable[str], config: RunConfig) -> Iterator[Cell]:

@@ -60,8 +60,9 @@ class Arms:
             first = [
                 b["name"]
                 for b in self.listed
-                if self.role(b["name"]) == "bar" and b["placement"] == arm["placement"]
+                if (self.role(b["name"]), b["bar"], b["placement"]) == ("bar", arm["bar"], arm["placement"])
             ]
+            first = [arm["variant_of"]] if "variant_of" in arm else first
             if role == "bar" and first[0] != arm["name"] and {arm["name"], first[0]} <= known:
                 yield "bar - bar", arm["name"], first[0]
 

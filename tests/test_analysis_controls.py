@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from analysis_data import rows, write_run
 from core_samples import words
-from test_config import plain
+from test_config import REMOVE, plain
 from test_delivery import example
 
 from harness.analysis.comparisons import comparisons
@@ -20,7 +20,10 @@ from harness.conditions import Condition, apply
 from harness.config_checks import resolve
 from harness.errors import ConfigError
 from harness.statusbar import AgentStatus, LastBlock, Placebo, Tail
+from harness.statusbar.advised import Advised
 from harness.statusbar.policies import Append, Boundary, EveryN
+from harness.statusbar.without import Without
+from harness.statusbar.work_state import WorkState
 
 BAR, CUT = AgentStatus(), Boundary(messages=12)
 CONDITIONS = (
@@ -92,6 +95,26 @@ def test_comparisons_hold_a_compacted_arm_against_the_compacted_control() -> Non
     assert ("bar - bar", "agent_status_cut") not in kinds, "two transcripts and two bars are two differences"
 
 
+def test_a_variant_is_set_beside_the_bar_that_it_is_made_of_and_unrelated_bars_beside_nothing() -> None:
+    work = WorkState()
+    made = (
+        Condition("control"),
+        Condition("agent_status", BAR, Tail()),
+        Condition("json", AgentStatus(rendering="json"), Tail()),
+        Condition("work_state", work, Tail()),
+        Condition("without_1", Without(work, 1), Tail()),
+        Condition("without_2", Without(work, 2), Tail()),
+        Condition("advised", Advised(BAR, "Go."), Tail(), Append()),
+    )
+    import pandas as pd
+
+    entries = [condition.entry(made) for condition in made]
+    found = pairs(arms_of({"conditions": entries}, pd.DataFrame(columns=["condition", "bar", "placement"])))
+    assert {pair.arm.name: pair.against.name for pair in found if pair.kind == "bar - bar"} == {
+        "json": "agent_status", "without_1": "work_state", "without_2": "work_state",
+    }  # fmt: skip
+
+
 def test_the_tables_of_a_run_with_a_compacted_control(tmp_path: Path) -> None:
     listed = tuple((entry["name"], entry["bar"], entry["placement"]) for entry in ENTRIES)
     made = rows(9, seed=3)
@@ -140,6 +163,8 @@ def test_a_bar_in_a_compacted_transcript_without_its_control_is_refused_in_one_l
     assert "\n" not in str(told.value)
     bare = arm | {"bar": None, "placement": None}
     assert build_arms(resolve(plain(condition__cut=arm, condition__bare=bare)).condition)
+    with pytest.raises(ConfigError, match="its transcript is whole"):
+        build_arms(resolve(plain(condition__bare=bare, condition__control=REMOVE)).condition)
     other = bare | {"policy": arm["policy"] | {"messages": 14}}
     with pytest.raises(ConfigError):
         build_arms(resolve(plain(condition__cut=arm, condition__bare=other)).condition)

@@ -63,6 +63,11 @@ def test_uncut_runs_keep_their_name_and_cut_ones_have_their_own() -> None:
     assert compose(["scenario.cut_results=null"]).digested() == base
 
 
+def test_a_limit_that_cuts_nothing_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^scenario\.cut_results=5000: no tool result of series"):
+        samples(scenario__cut_results=5000)
+
+
 @pytest.mark.parametrize("limit", [0, 5, -1, True])
 def test_a_limit_that_leaves_nothing_is_refused(limit: Any) -> None:
     with pytest.raises(ConfigError, match=r"^scenario\.cut_results: "):

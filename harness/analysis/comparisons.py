@@ -102,7 +102,9 @@ def _among_bars(rows: Sequence[Row]) -> str:
     """What a comparison of two bars is, where there is one."""
     if all(row["kind"] != "bar - bar" for row in rows):
         return ""
-    return "`bar - bar` sets a bar beside the first one at the same place; the two may differ in length. "
+    return (
+        "`bar - bar` sets a bar beside the first form of it at the same place; the two may differ in length. "
+    )
 
 
 def _unpaired(run: RunData) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ Excluded cells (`provider_error`, or no score) stay in the frame, marked, so tha
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -70,6 +70,8 @@ class Arm:
     """Options of the bar that are not the default, in words."""
     at: str = ""
     """Options of the placement that are not the default, in words."""
+    variant_of: str | None = None
+    """Names the arm whose bar this one's is a variant of, at the same place under the same policy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +280,9 @@ def arms_of(manifest: Mapping[str, Any], cells: pd.DataFrame) -> tuple[Arm, ...]
         )
         words = (_words(entry, *keys) for keys in (("policy", "policy_options", "rules"), ("bar_options",),
                                                    ("placement_options",)))  # fmt: skip
-        arms[name] = Arm(name, bar, placement, _role(bar), placebo_of, control, *words)
+        made = Arm(name, bar, placement, _role(bar), placebo_of, control, *words)
+        variant = entry.get("variant_of")
+        arms[name] = replace(made, variant_of=str(variant)) if variant else made
     for name in sorted(set(seen) - set(arms)):
         bar, placement = seen[name]
         arms[name] = Arm(name, bar, placement, _role(bar))

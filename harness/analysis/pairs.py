@@ -1,5 +1,5 @@
-"""Which arms are compared with which: every bar with its placebo, every arm with its control, every further bar
-with the first one at the same place, and a compacted control with the plain one.
+"""Which arms are compared with which: every bar with its placebo, every arm with its control, every further
+form of a bar with the first one at the same place, and a compacted control with the plain one.
 
 Knows the arms' roles and nothing of measures.
 """
@@ -44,8 +44,7 @@ def pairs(arms: Sequence[Arm], cells: pd.DataFrame | None = None) -> list[Pair]:
         control = control_for(arm, arms)
         if control and control != arm and (arm.role != "control" or arm.control):
             found.append(Pair(arm, control))
-        beside = (arm.role, arm.placement, arm.control)
-        first = next(other for other in arms if (other.role, other.placement, other.control) == beside)
+        first = _kin(arm, arms)
         if arm.role == "bar" and first != arm:
             found.append(Pair(arm, first))
     if cells is not None:
@@ -53,6 +52,14 @@ def pairs(arms: Sequence[Arm], cells: pd.DataFrame | None = None) -> list[Pair]:
         found = [pair for pair in found if pair.arm.name in there and pair.against.name in there]
     order = {"bar - placebo": 0, "bar - control": 1, "bar - bar": 2, "mismatched - placebo": 3}
     return sorted(found, key=lambda pair: order.get(pair.kind, 4))
+
+
+def _kin(arm: Arm, arms: Sequence[Arm]) -> Arm:
+    """The bar that `arm` is a variant of, else the first of the same bar at its place; `arm` itself where that is it."""
+    named = next((other for other in arms if other.name == arm.variant_of), None)
+    beside = (arm.role, arm.bar, arm.placement, arm.control)
+    same = (o for o in arms if (o.role, o.bar, o.placement, o.control) == beside)
+    return named or next(same)
 
 
 def lost(cells: pd.DataFrame, pair: Pair) -> Row:

@@ -10,7 +10,7 @@ import pandas as pd
 
 from harness.analysis.ask import ask_sentences
 from harness.analysis.decisions import MATCHED, Row
-from harness.analysis.frames import RunData
+from harness.analysis.frames import RunData, control_of
 from harness.analysis.length_report import length_sentences
 from harness.analysis.table import Table, fixed, known, p_value, with_interval
 from harness.analysis.verdicts import MIN_CLUSTERS
@@ -60,7 +60,8 @@ def _lost(run: RunData) -> list[str]:
 def _baseline(run: RunData, tables: Tables) -> str:
     if run.cells.empty:
         return "The run has no finished cells (n = 0): nothing was measured."
-    control = next((arm.name for arm in run.arms if arm.role == "control"), None)
+    bare = control_of(run.arms)
+    control = bare.name if bare else None
     row = pick(tables["choose"].data, condition=control or "")
     model, low, high = (
         model_name(run.manifest),
