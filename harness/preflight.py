@@ -7,15 +7,19 @@ here, in one line. Only a length of a series over length that the model does not
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 from harness.choices import ChoiceBuilder
 from harness.conditions import Condition
-from harness.errors import ConfigError
+from harness.errors import ConfigError, ConfoundError
 from harness.models.prefix_tree import common_prefix
 from harness.plan import Batch, Cell
 from harness.prompt import Arm, render_arms
+from harness.state import derive
+from harness.statusbar import Placebo
+from harness.statusbar.base import misfit
 from harness.template import THINK_CLOSE, ChatTemplate
-from harness.types import Decoding, Request
+from harness.types import Decoding, Request, Sample
 
 _CLOSING = f"\n{THINK_CLOSE}\n\n"
 """What at most stands between a drawn thought and a choice."""
@@ -85,15 +89,19 @@ def prepare(
     ready: list[ReadyBatch] = []
     too_long: dict[Length, str] = {}
     arms: dict[str, Mapping[str, Arm]] = {}
+    told_apart = _ToldApart({each.name for each in conditions if isinstance(each.bar, Placebo)})
     for batch in plan:
         # One sample may go over several batches, one arm in each; no other is needed again.
-        here = {cell.sample.id for cell in batch.cells}
-        arms = {sample_id: known for sample_id, known in arms.items() if sample_id in here}
+        kept = {cell.sample.id for cell in batch.cells}
+        arms = {sample_id: known for sample_id, known in arms.items() if sample_id in kept}
         cells = []
         for cell in batch.cells:
             if cell.sample.id not in arms:
-                rendered = render_arms(template, cell.sample, list(wanted[cell.sample.id].values()))
+                here = list(wanted[cell.sample.id].values())
+                _check_claims(cell.sample, here)
+                rendered = render_arms(template, cell.sample, here)
                 arms[cell.sample.id] = _light(rendered, template, checked)
+                told_apart.read(cell.sample.id, arms[cell.sample.id])
             cells.append(maker.ready(cell, arms[cell.sample.id]))
             problem = maker.misfit(cells[-1])
             if problem and cell.sample.series not in _SHORTENED:
@@ -101,11 +109,53 @@ def prepare(
             if problem:
                 too_long.setdefault(_length(cell), problem)
         ready.append(ReadyBatch(batch.number, tuple(cells)))
+    told_apart.check()
     ready = _without(ready, too_long)
     prompts = [cell.request.prompt.ids for batch in ready for cell in batch.cells]
     shared = _shared(prompts) if prompts else 0
     told = tuple(_told(length, max_tokens or 0) for length in sorted(too_long))
     return Preflight(tuple(ready), prompts[0][:shared] if prompts else (), told)
+
+
+def _check_claims(sample: Sample, conditions: Sequence[Condition]) -> None:
+    """Raises ConfoundError for a bar that cannot be on this sample what its options say."""
+    state = derive(sample.messages, sample.tools)
+    for condition in conditions:
+        problem = misfit(condition.bar, state, sample.rules)
+        if problem is not None:
+            raise ConfoundError(f"condition {condition.name}, sample {sample.id}: {problem}")
+
+
+class _ToldApart:
+    """Do the prompts of any two conditions differ in some sample that they share? Two placebos need not: bars of one length
+    and form have the same. Not frozen: it is read sample by sample."""
+
+    def __init__(self, placebos: set[str]) -> None:
+        self._placebos = placebos
+        self._alike: dict[tuple[str, str], set[str]] = {}
+        """Two conditions → ids of the samples so far, in each of which their prompts were equal."""
+        self._differ: set[tuple[str, str]] = set()
+
+    def read(self, sample_id: str, arms: Mapping[str, Arm]) -> None:
+        """Takes one sample's arms in."""
+        hashes = {name: arm.prompt.prompt_hash for name, arm in arms.items()}
+        for pair in combinations(sorted(hashes), 2):
+            if pair in self._differ or self._placebos.issuperset(pair):
+                continue
+            if hashes[pair[0]] == hashes[pair[1]]:
+                self._alike.setdefault(pair, set()).add(sample_id)
+            else:
+                self._differ.add(pair)
+                self._alike.pop(pair, None)
+
+    def check(self) -> None:
+        """Raises ConfoundError for two conditions that are one."""
+        for (first, second), samples in sorted(self._alike.items()):
+            where = "the one sample" if len(samples) == 1 else f"all {len(samples)} samples"
+            raise ConfoundError(
+                f"conditions {first} and {second} send the same prompts in {where} of this run, so that no difference "
+                f"between them can come out; leave one of them out, or take samples on which they differ"
+            )
 
 
 def _length(cell: Cell) -> Length:

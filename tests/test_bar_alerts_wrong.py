@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from harness.errors import ConfoundError
 from harness.state import AgentState, CallCount, derive
 from harness.statusbar import AgentStatus, Placebo
-from harness.statusbar.base import looks_back, moment_of
+from harness.statusbar.base import looks_back, misfit, moment_of
 from harness.statusbar.corrupted import Corrupted, changed
 from harness.statusbar.tool_counter import ToolCounter
 from harness.statusbar.without import Without
@@ -116,6 +116,40 @@ def test_the_wrong_counter_is_drawn_when_the_true_one_is() -> None:
 def test_a_bar_that_is_wrong_by_more_than_half_is_refused(percent: int) -> None:
     with pytest.raises(ValueError, match=f"percent={percent}: expected a whole number from -50 to 50"):
         Corrupted(BAR, percent)
+
+
+@pytest.mark.parametrize(
+    ("made", "percent", "real"),
+    [
+        (3, 20, 33),
+        (3, -20, -33),
+        (3, 50, None),
+        (2, 50, None),
+        (1, 50, 100),
+        (20, 5, None),
+        (20, -50, None),
+        (3, 0, None),
+    ],
+)
+def test_a_percent_that_whole_calls_miss_by_far_is_told(made: int, percent: int, real: int | None) -> None:
+    bar = Placebo(Corrupted(BAR, percent))
+    said = misfit(bar, derive(calls(*["Acme"] * made)), CONTEXT.rules)
+    if real is None:
+        assert said is None
+    else:
+        assert (
+            said is not None
+            and f"{made} call" in said
+            and f"by {percent} %, in whole calls it is {real} %" in said
+        )
+
+
+def test_where_no_call_of_a_rule_was_made_nothing_is_wrong() -> None:
+    assert (
+        misfit(Corrupted(BAR, 5), derive(calls("rights", tool="web_search", key="query")), CONTEXT.rules)
+        is None
+    )
+    assert misfit(BAR, derive(calls("Acme")), CONTEXT.rules) is None
 
 
 # -- without -----------------------------------------------------------------------------------------------------

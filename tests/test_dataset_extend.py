@@ -130,7 +130,11 @@ MINE: dict[str, tuple[str, int, str]] = {
     "unknown name": ("name: x\nextends: bse\n", 2, "extends: no scenario named 'bse'; did you mean 'base'?"),
     "no such file": ("extends: ./other.yaml\n", 1, "extends: there is no file"),
     "itself": ("extends: mine\n", 1, "extends: 'mine' is this file itself"),
-    "a chain": ("extends: middle\n", 1, "extends: 'middle' extends another scenario itself"),
+    "a mistake after two bases": (
+        "extends: middle\npools:\n  closings+: ['{{ shop }}']\n",
+        3,
+        "pools.closings+[0]: unknown variable 'shop'",
+    ),
 }
 
 
@@ -141,6 +145,31 @@ def test_a_mistake_of_the_extending_file_is_told_of_that_file(
     put(folder, "extends: base\n", "middle")
     path = put(folder, text)
     assert refused(path).startswith(f"{path}:{line}: {reason}")
+
+
+def test_a_base_may_extend_another_and_each_adds_its_own(folder: Path) -> None:
+    put(folder, "extends: base\nname: middle\npools:\n  closings+: [That is all from me.]\n", "middle")
+    mine = load_scenario(
+        put(folder, "extends: middle\nname: mine\npools:\n  closings+: [So much for that.]\n")
+    )
+    before = load_scenario(folder / "base.yaml").spec.pools.closings
+    assert mine.spec.pools.closings == (*before, "That is all from me.", "So much for that.")
+    assert (mine.spec.name, mine.spec.system) == ("mine", load_scenario(folder / "base.yaml").spec.system)
+
+
+def test_a_mistake_in_the_middle_is_told_of_the_middle(folder: Path) -> None:
+    middle = put(folder, "extends: base\nname: middle\npools:\n  closings+: ['{{ shop }}']\n", "middle")
+    line = refused(put(folder, "extends: middle\nname: mine\npools:\n  closings+: [So much for that.]\n"))
+    assert line.startswith(f"{middle}:4: pools.closings+[0]: unknown variable 'shop'")
+
+
+@pytest.mark.parametrize(("over", "under"), [("mine", "middle"), ("middle", "mine")])
+def test_scenarios_that_extend_each_other_are_refused(folder: Path, over: str, under: str) -> None:
+    put(folder, f"extends: {under}\n", over)
+    put(folder, f"extends: {over}\n", under)
+    assert refused(folder / "mine.yaml").endswith(
+        "extends: 'mine' extends this file in turn; let one of them stand on its own"
+    )
 
 
 @pytest.mark.parametrize("named", ["bse", "./other.yaml"])

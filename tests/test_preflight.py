@@ -10,11 +10,14 @@ from core_tokens import COUNTER, THINKER, tiny_template
 from test_plan import LATENCY, SERIES, cells, length_plan, plan
 
 from harness.choices import ChoiceBuilder
-from harness.conditions import apply
+from harness.conditions import Condition, apply
 from harness.errors import ConfigError, ConfoundError, TemplateError
 from harness.models.prefix_tree import common_prefix
 from harness.plan import Batch
 from harness.preflight import Preflight, ReadyCell, prepare
+from harness.statusbar import AgentStatus, Placebo
+from harness.statusbar.base import StatusBar
+from harness.statusbar.corrupted import Corrupted
 from harness.types import Decoding
 
 DECODING = {"choose": Decoding(1), "act": Decoding(8)}
@@ -61,6 +64,46 @@ def test_no_cells_are_no_requests() -> None:
 def test_the_arms_are_proved_before_any_model_runs() -> None:
     with pytest.raises(ConfoundError, match="changes more than the bar"):
         prepare(plan(), tiny_template(COUNTER), arms(), DECODING)
+
+
+def renamed(**bars: StatusBar) -> tuple[Condition, ...]:
+    """The conditions of the main experiment, some of them with another bar."""
+    return tuple(replace(each, bar=bars.get(each.name, each.bar)) for each in arms())
+
+
+def test_two_conditions_with_the_same_prompts_are_refused() -> None:
+    batches = plan(**SERIES)
+    samples = {cell.sample.id for cell in cells(batches) if cell.condition == "agent_status"}
+    with pytest.raises(ConfoundError) as refused:
+        prepare(batches, tiny_template(), renamed(placebo=AgentStatus()), DECODING)
+    assert str(refused.value).startswith(
+        f"conditions agent_status and placebo send the same prompts in all {len(samples)} samples of this run"
+    )
+
+
+def test_prompts_that_differ_in_one_sample_are_told_apart() -> None:
+    batches = plan(**SERIES)
+
+    class Late(AgentStatus):
+        def draw(self, state, context):
+            other = context.sample_id == cells(batches)[-1].sample.id
+            return (Placebo(AgentStatus()) if other else AgentStatus()).draw(state, context)
+
+    assert prepare(batches, tiny_template(), renamed(placebo=Late()), DECODING).batches
+
+
+def test_two_placebos_may_be_alike() -> None:
+    assert prepare(
+        plan(**SERIES), tiny_template(), renamed(agent_status=Placebo(AgentStatus())), DECODING
+    ).batches
+
+
+def test_a_bar_that_is_not_what_it_says_on_a_sample_is_refused() -> None:
+    bar = Corrupted(AgentStatus(), 5)
+    with pytest.raises(ConfoundError) as refused:
+        prepare(plan(**SERIES), tiny_template(), renamed(agent_status=bar), DECODING)
+    assert str(refused.value).startswith("condition agent_status, sample xfinity/matched/")
+    assert "3 calls of phone_call with one merchant cannot be wrong by 5 %" in str(refused.value)
 
 
 def ready_cells(ready: Preflight) -> list[ReadyCell]:

@@ -22,12 +22,13 @@ _RENAMED = {NAMES: MERCHANTS, NAMES + APPEND: MERCHANTS + APPEND}
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """The plain data of a scenario, from one file or from two."""
+    """The plain data of a scenario, from one file or from several, each on top of the next."""
 
     data: Mapping[str, Any]
     top: YamlDocument
     """The file that was asked for."""
-    base: YamlDocument | None = None
+    base: "Layers | None" = None
+    """What it extends."""
     stated: frozenset[KeyPath] = frozenset()
     """Keys, and keys of blocks that go key by key, that `top` states."""
     appended: Mapping[KeyPath, int] = field(default_factory=dict)
@@ -47,7 +48,7 @@ class Layers:
                 return _where(self.top, (*key, rest[0] - own, *rest[1:]))
         elif any(path[:size] in self.stated for size in (1, 2, 3)):
             return _where(self.top, path)
-        return _where(self.base, path)
+        return self.base.where(path)
 
 
 def spelt_alike(document: YamlDocument) -> YamlDocument:
@@ -79,7 +80,7 @@ def alone(document: YamlDocument) -> Layers:
     return Layers(document.data, document)
 
 
-def merge(top: YamlDocument, base: YamlDocument) -> Layers:
+def merge(top: YamlDocument, base: Layers) -> Layers:
     """`base` with the keys that `top` states in place of its own; `pools` goes key by key, and a key that ends in `+`
     adds to the base's pool. An episode that adds entries (`script+`) goes key by key as well. Raises ScenarioError for
     what cannot be merged."""
@@ -103,7 +104,7 @@ def _by_key(key: str, value: object) -> bool:
 
 
 def _merged(
-    top: YamlDocument, base: YamlDocument, block: str, stated: set[KeyPath], appended: dict[KeyPath, int]
+    top: YamlDocument, base: Layers, block: str, stated: set[KeyPath], appended: dict[KeyPath, int]
 ) -> dict[str, Any]:
     """The base's block with the keys of `top`; notes in `stated` and `appended` where they come from."""
     before = base.data.get(block, {})

@@ -104,9 +104,9 @@ def _read(path: Path) -> YamlDocument:
     return spelt_alike(document)
 
 
-def _layers(document: YamlDocument) -> Layers:
+def _layers(document: YamlDocument, above: tuple[Path, ...] = ()) -> Layers:
     """The file, on top of the one that its `extends` names: a scenario's name, or a path from the file's
-    own folder."""
+    own folder. `above`: the files that led here."""
     if "extends" not in document.data:
         return alone(document)
     named, where = document.data["extends"], document.where(("extends",))
@@ -122,10 +122,9 @@ def _layers(document: YamlDocument) -> Layers:
         raise ScenarioError(f"{where}: there is no file {str(path)!a}; give its path or one of: {known}")
     if path.samefile(here):
         raise ScenarioError(f"{where}: {named!a} is this file itself; a file of that name cannot extend it")
-    base = _read(path)
-    if "extends" in base.data:
-        raise ScenarioError(f"{where}: {named!a} extends another scenario itself; extend one that does not")
-    return merge(document, base)
+    if any(path.samefile(other) for other in above):
+        raise ScenarioError(f"{where}: {named!a} extends this file in turn; let one of them stand on its own")
+    return merge(document, _layers(_read(path), (*above, here)))
 
 
 def _is_path(text: str) -> bool:

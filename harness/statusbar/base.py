@@ -110,6 +110,15 @@ def looks_back(bar: StatusBar) -> bool:
     return looks_back(inner) if inner is not None else bool(getattr(bar, "looks_back", False))
 
 
+def misfit(bar: StatusBar | None, state: AgentState, rules: tuple[CallLimit, ...]) -> str | None:
+    """Why `bar`, or what it wraps, cannot be on this state what its options say (`misfit` of the bar); None where it
+    can, and for a bar that makes no such claim."""
+    if bar is None:
+        return None
+    own = getattr(bar, "misfit", None)
+    return own(state, rules) if own is not None else misfit(getattr(bar, "of", None), state, rules)
+
+
 def file_digest(bar: StatusBar | None) -> str | None:
     """Hash of the file that a bar is made from (`digest` of the bar, or of what it wraps); None for one that its
     configuration says all of."""

@@ -15,6 +15,8 @@ from harness.types import CallLimit
 
 LARGEST = 50
 """Percent, either way."""
+TOLERATED = 0.5
+"""By how much of the stated percent whole calls may miss it: 20 % of 3 calls is one call or 33 %, which is refused."""
 
 
 def changed(count: int, percent: int) -> int:
@@ -46,6 +48,24 @@ class Corrupted:
     def draw(self, state: AgentState, context: BarContext) -> StatusText | None:
         """What the bar would say of the changed counts; None where the true bar says nothing."""
         return self.of.draw(self._wrong(state, context.rules), context)
+
+    def misfit(self, state: AgentState, rules: tuple[CallLimit, ...]) -> str | None:
+        """Why this state's counts cannot be off by the stated percent: whole calls miss it by far at the largest count
+        of a rule's key. None where they can, or where no rule's calls were made."""
+        for rule in rules:
+            calls = state.calls.get(rule.tool)
+            counts = calls.by_key(rule.key).values() if calls is not None else ()
+            count = max(counts, default=0)
+            if count == 0 or self.percent == 0:
+                continue
+            real = round(100 * self._change(count) / count)
+            if abs(real - self.percent) > TOLERATED * abs(self.percent):
+                made = f"{count} call{'' if count == 1 else 's'}"
+                return (
+                    f"{made} of {rule.tool} with one {rule.key} cannot be wrong by {self.percent} %, in whole calls it "
+                    f"is {real} %; take samples with more calls (as experiment=corruption does) or a larger percent"
+                )
+        return None
 
     def _wrong(self, state: AgentState, rules: tuple[CallLimit, ...]) -> AgentState:
         keys = {rule.tool: rule.key for rule in reversed(rules)}  # of several rules the first counts
