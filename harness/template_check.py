@@ -28,7 +28,8 @@ from harness.statusbar.placements import (
     Tail,
 )
 from harness.template import ChatTemplate
-from harness.types import Message, Sample, ToolCall, ToolSpec
+from harness.traces import unjudged
+from harness.types import Message, ToolCall, ToolSpec
 
 _TOOL = ToolSpec("probe_tool", "A tool.", {"type": "object", "properties": {"value": {"type": "string"}}})
 _TOOLS = (_TOOL,)
@@ -214,19 +215,5 @@ _WHERE = "condition bar, sample template: "
 
 def _arm(template: ChatTemplate, placement: Placement, messages: tuple[Message, ...]) -> str:
     """The prompt's text; raises what refuses it."""
-    sample = Sample(
-        id="template",
-        scenario="template",
-        cluster="template",
-        series="trace",
-        messages=messages,
-        tools=_TOOLS,
-        rules=(),
-        expectation=None,
-        prior_calls=0,
-        limit=0,
-        phrasing="",
-        seed=0,
-        truth={},
-    )
+    sample = unjudged("template", messages, _TOOLS, scenario="template", cluster="template")
     return render_arms(template, sample, [Condition("bar", _Mark(), placement)])["bar"].prompt.text

@@ -1,8 +1,5 @@
 """Claims about the bars that look at the surroundings: what each says, and when it says nothing."""
 
-import inspect
-import threading
-import time
 from dataclasses import replace
 
 import pytest
@@ -15,7 +12,7 @@ from harness.statusbar.context_budget import ContextBudget
 from harness.statusbar.context_table import ContextTable
 from harness.statusbar.environment_details import EnvironmentDetails, EnvironmentDifference
 from harness.statusbar.file_previews import FilePreviews
-from harness.statusbar.recalled_memory import RecalledMemory, collect
+from harness.statusbar.recalled_memory import RecalledMemory
 from harness.statusbar.system_state import SystemState
 from harness.statusbar.tool_budget import ToolBudget
 from harness.statusbar.turn_meta import TurnMeta
@@ -246,33 +243,6 @@ def test_five_items_of_thirty_lines() -> None:
     assert sum(line.startswith("| ") for line in lines) == 5 * 30
 
 
-def test_a_memory_that_answers_in_time_is_taken_whole() -> None:
-    assert collect(lambda: iter(BUSY.recalled), seconds=5) == BUSY.recalled
-
-
-def test_a_memory_that_is_too_late_gives_nothing_and_no_error_and_holds_up_nobody() -> None:
-    late = threading.Event()
-
-    def slow() -> tuple[Recalled, ...]:
-        late.wait(30)
-        return BUSY.recalled
-
-    start = time.perf_counter()
-    assert collect(slow, seconds=0.05) == ()
-    assert time.perf_counter() - start < 5
-    assert all(thread.daemon for thread in threading.enumerate() if thread.name == "recalled-memory")
-    late.set()
-
-
-def test_a_memory_that_fails_in_time_says_so() -> None:
-    with pytest.raises(OSError, match="index is gone"):
-        collect(lambda: (_ for _ in ()).throw(OSError("index is gone")))
-
-
-def test_ten_seconds_are_the_time_that_a_memory_has() -> None:
-    assert inspect.signature(collect).parameters["seconds"].default == 10
-
-
 # -- context_table, context_budget, tool_budget ----------------------------------------------------------
 
 
@@ -288,6 +258,27 @@ def test_the_context_table_lists_blocks_with_size_age_and_use() -> None:
         "Old blocks without use can be dropped.\n"
         "</context_table>"
     )
+
+
+def test_a_block_is_as_large_as_its_content_and_its_calls() -> None:
+    call = ToolCall("read_file", {"path": "src/área.py", "lines": [1, 20]}, id="call00001")
+    state = derive([
+        Message("user", "Read it."),
+        Message("assistant", "", tool_calls=(call,), reasoning="Not counted."),
+        Message("tool", "def area(side):", tool_call_id="call00001", name="read_file"),
+        Message("assistant", "Both.", tool_calls=(call, call)),
+    ])  # fmt: skip
+    # {"name": "read_file", "arguments": {"path": "src/área.py", "lines": [1, 20]}} has 77 characters.
+    for _ in range(2):
+        assert text(ContextTable(), state).splitlines()[4:-1] == [
+            "| 0 | user | 8 | 2 | 0 |",
+            "| 1 | assistant | 77 | 1 | 0 |",
+            "| 2 | read_file | 15 | 1 | 2 |",
+            "| 3 | assistant | 159 | 0 | 0 |",
+        ]
+    assert [line.split()[1] for line in text(ContextTable(most=2, which="largest"), state).splitlines()[4:6]] == [
+        "1", "3",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("which", "ids"), [("newest", [8, 9]), ("largest", [3, 9])])

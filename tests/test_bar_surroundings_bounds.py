@@ -116,6 +116,28 @@ def test_an_item_of_memory_keeps_its_quota_of_lines_and_bytes(content: str, quot
         assert "\n".join(quoted).split() == content.split()
 
 
+@pytest.mark.parametrize(("seconds", "shown"), [(None, True), (0.2, True), (10.0, True), (10.1, False)])
+def test_what_took_a_memory_more_than_ten_seconds_is_left_out_without_a_word(
+    seconds: float | None, shown: bool
+) -> None:
+    known: dict[str, object] = {"recalled": [{"source": "memory/units.md", "text": "Square metres."}]}
+    if seconds is not None:
+        known["recalled_seconds"] = seconds
+    state = derive([Message("user", "How large is it?", known=known)])
+    assert state.recalled_seconds == seconds
+    assert (RecalledMemory().draw(state, context()) is not None) is shown
+    assert RecalledMemory(seconds=11).draw(state, context()) is not None
+    late = derive([Message("user", "", known=known), Message("user", "And now?")])
+    assert (late.recalled, late.recalled_seconds) == ((), None), "each message has its own"
+
+
+def test_a_time_that_is_no_number_is_unknown_and_a_quota_of_none_is_refused() -> None:
+    for odd in ("10", True, None, [3]):
+        assert derive([Message("user", "", known={"recalled_seconds": odd})]).recalled_seconds is None
+    with pytest.raises(ValueError, match="seconds=0: expected more than 0"):
+        RecalledMemory(seconds=0)
+
+
 @given(st.permutations(range(16)), st.integers(0, 3))
 def test_the_working_set_does_not_depend_on_the_order_of_arrival(order: list[int], most: int) -> None:
     paths = [ActivePath(f"p{number}", "file", number % (most + 1)) for number in range(16)]

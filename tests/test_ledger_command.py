@@ -107,6 +107,25 @@ def test_a_policy_whose_bar_never_comes_before_the_model_is_called_out(
     )
 
 
+def test_long_results_are_cut_as_in_a_run_or_the_setting_is_refused(tmp_path: Path) -> None:
+    run("requests=8", "policies=[append]", "name=whole")
+    run("requests=8", "policies=[append]", "scenario.cut_results=60", "name=cut")
+    whole, cut = (
+        [int(row["prompt_tokens"]) for row in read(tmp_path / "results" / "ledger" / name / "ledger.csv")]
+        for name in ("whole", "cut")
+    )
+    assert sum(cut) < sum(whole) and cut[0] == whole[0]
+    manifests = [
+        json.loads((tmp_path / "results" / "ledger" / name / "manifest.json").read_text())["config"][
+            "scenario"
+        ]
+        for name in ("whole", "cut")
+    ]
+    assert manifests == [{"file": "xfinity"}, {"cut_results": 60, "file": "xfinity"}]
+    with pytest.raises(TailgaugeError, match=r"cut_results=9000: no tool result of made_up_8 is longer"):
+        run("requests=8", "scenario.cut_results=9000", "name=none")
+
+
 def test_names_with_signs_of_their_own_break_no_file(tmp_path: Path) -> None:
     (tmp_path / "conf").mkdir()
     given = Path(ledger.__file__).parents[2] / "conf" / "ledger.yaml"
@@ -157,6 +176,26 @@ def test_a_recorded_trajectory_is_billed_request_by_request(cases_dir: Path, tmp
     rows = read(tmp_path / "results" / "ledger" / "t" / "ledger.csv")
     assert len(rows) == 2 * manifest["requests"] > 4
     assert manifest["rendered"].startswith("by pieces")
+
+
+def test_an_odd_trajectory_is_billed_and_said_to_be_odd_in_one_line_each(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call = {"id": "x", "type": "function", "function": {"name": "t", "arguments": "{}"}}
+    asked, said = {"role": "assistant", "tool_calls": [call]}, {"role": "assistant", "content": "Well."}
+    lost = {"role": "tool", "tool_call_id": "other", "content": "R"}
+    odd = [{"role": "user", "content": "Hi"}, asked, lost, said, said, {"role": "user", "content": "And?"}]
+    even = [*odd[:2], {**lost, "tool_call_id": "x"}, said, odd[-1]]
+    for name, talk in (("odd", odd), ("even", even)):
+        (tmp_path / f"{name}.json").write_text(json.dumps(talk))
+        assert run("policies=[append]", f"name={name}", trace=f"{name}.json") == 0
+        assert (tmp_path / "results" / "ledger" / name / "ledger.csv").is_file()
+        lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("--trace")]
+        assert lines == ([] if name == "even" else [
+            "--trace odd.json: a tool result without its call before it (message 3); it is billed as it stands",
+            "--trace odd.json: a call that is never answered (message 2); it is billed as it stands",
+            "--trace odd.json: two assistant messages in a row (message 5); it is billed as it stands",
+        ])  # fmt: skip
 
 
 @pytest.mark.parametrize("number", ["17", "99999999999999999999"])

@@ -89,6 +89,19 @@ def test_a_reply_of_unknown_length_leaves_the_prompts_cost_known() -> None:
     assert row["output_cost"] is None and row["cost"] is None
 
 
+# -- copies that are shown ---------------------------------------------------------------------------------
+
+
+def test_a_standing_copy_counts_as_shown_only_where_the_bar_has_something_to_say() -> None:
+    standing = {"drawn": True, "copies": 1, "up_to_date": True}
+    outdated = {"drawn": True, "copies": 1, "up_to_date": False}
+    silent, hidden = {"copies": 1, "up_to_date": None}, {"drawn": True}
+    kinds = [hidden, standing, outdated, outdated, silent, silent, silent, {}]
+    given = [replace(row, **kind) for row, kind in zip(rows("bar", *[(1, 0)] * 8), kinds, strict=True)]
+    (found,) = totals(made(bar=given), 0.1)
+    assert (found.drawn, found.shown, found.outdated, found.left_over) == (4, 3, 2, 3)
+
+
 # -- crossings --------------------------------------------------------------------------------------------
 
 
@@ -112,9 +125,11 @@ def test_the_weight_of_cached_tokens_moves_the_crossing() -> None:
 
 
 def test_where_the_order_never_turns_there_is_no_crossing() -> None:
-    told = "no crossover within 2 requests: append is dearer than replace from request 2 on (b)"
+    told = "no crossover within 2 requests: the same up to request 1, from request 2 on append is dearer than replace (b)"
     assert crossed([(10, 0), (10, 0)], [(10, 0), (11, 0)]) == ("append", 2, 0, told)
-    told = "no crossover within 2 requests: replace is dearer than append from request 1 on (b)"
+    told = "no crossover within 4 requests: the same up to request 2, from request 3 on append is dearer than replace (b)"
+    assert crossed([(10, 0)] * 4, [(10, 0), (10, 0), (11, 0), (10, 0)]) == ("append", 3, 0, told)
+    told = "no crossover within 2 requests: at every request replace is dearer than append (b)"
     assert crossed([(12, 0), (10, 0)], [(10, 0), (11, 0)]) == ("replace", 1, 0, told)
 
 
@@ -122,6 +137,21 @@ def test_bills_that_are_even_at_the_end_have_no_dearer_one() -> None:
     same = [(10, 5), (10, 5)]
     assert crossed(same, same) == (None, None, 0, "append and replace cost the same after 2 requests (b)")
     assert crossed([(10, 0), (10, 0)], [(12, 0), (8, 0)])[:2] == (None, None)
+
+
+def test_bills_that_are_even_in_between_are_said_to_be() -> None:
+    told = (
+        "no crossover within 3 requests: at every request append is dearer than replace, but for 1 at which they are "
+        "even (b)"
+    )
+    assert crossed([(10, 0), (12, 0), (10, 0)], [(12, 0), (10, 0), (11, 0)]) == ("append", 1, 0, told)
+    told = "append becomes dearer than replace at request 2, but for 1 at which they are even (b)"
+    a, b = [(10, 0), (10, 0), (12, 0), (10, 0)], [(9, 0), (12, 0), (11, 0), (11, 0)]
+    assert crossed(a, b) == ("append", 2, 1, told)
+    told = "append becomes dearer than replace at request 3 (b)"
+    assert crossed([(10, 0)] * 3, [(9, 0), (11, 0), (11, 0)]) == ("append", 3, 1, told), (
+        "even before it turned"
+    )
 
 
 def test_several_turns_are_counted() -> None:

@@ -1,5 +1,6 @@
 """Claims about the state as a whole: incremental is batch, snapshots stay, and neither grows with the transcript."""
 
+import json
 import sys
 import tracemalloc
 from collections.abc import Callable
@@ -85,7 +86,15 @@ def test_incremental_is_batch_and_no_snapshot_is_changed_by_what_comes_after(mes
 @given(messages=MESSAGES)
 def test_the_blocks_are_the_messages_and_the_tokens_their_texts(messages: list[Message]) -> None:
     state = derive(messages)
-    assert [block.characters for block in state.blocks] == [len(message.content) for message in messages]
+    assert [block.characters for block in state.blocks] == [
+        len(message.content)
+        + sum(
+            len(json.dumps({"name": c.name, "arguments": c.arguments}, ensure_ascii=False))
+            for c in message.tool_calls
+        )
+        for message in messages
+    ]
+    assert sum(block.characters for block in state.blocks) == state.tokens(length)
     assert [block.id for block in state.blocks] == list(range(len(messages)))
     assert "".join(text for text in state.texts if not text.startswith('{"name"')) == "".join(
         message.content for message in messages

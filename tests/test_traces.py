@@ -13,9 +13,10 @@ from harness.conditions import Condition, unfold
 from harness.delivery import requests
 from harness.dialects import anthropic, openai
 from harness.errors import TailgaugeError
+from harness.state import derive
 from harness.statusbar.placements import has_place
 from harness.statusbar.policies import Append, Replace
-from harness.traces import TraceError, Trajectory, load, samples
+from harness.traces import TraceError, Trajectory, load, oddities, samples
 from harness.traces.files import MAX_BYTES
 
 AIRLINE_CALLS = [14, 3, 5, 1, 1, 16, 2, 6, 5, 23, 4, 20, 1, 1, 1, 0, 18]
@@ -156,6 +157,16 @@ def test_times_and_errors_are_taken_where_the_record_states_them(tmp_path: Path)
     user, asked, result = load(written(tmp_path, talk))[0].messages
     assert (user.time, asked.time, result.time) == ("2026-03-02T10:00:00Z", "1970-01-01T00:00:00+00:00", None)
     assert (user.error, result.error) == (None, "timeout")
+    for stated in ({"error": True}, {"is_error": True}, {"status": "error"}):
+        assert load(written(tmp_path, [*TALK[:2], {**TALK[2], **stated}]))[0].messages[-1].error == "error"
+    for stated in (
+        {"error": False},
+        {"is_error": False},
+        {"is_error": "no"},
+        {"status": "success"},
+        {"error": ""},
+    ):
+        assert load(written(tmp_path, [*TALK[:2], {**TALK[2], **stated}]))[0].messages[-1].error is None
     failed = [{"type": "tool_result", "tool_use_id": "x", "content": "no", "is_error": True}]
     asked_there = {
         "role": "assistant",
@@ -163,6 +174,65 @@ def test_times_and_errors_are_taken_where_the_record_states_them(tmp_path: Path)
     }
     there = [TALK[0], asked_there, {"role": "user", "content": failed}]
     assert load(written(tmp_path, there))[0].messages[-1].error == "error"
+
+
+def test_what_the_framework_knew_is_taken_where_the_record_states_it(tmp_path: Path) -> None:
+    cwd, cut, notes = {"cwd": "/w"}, {"original_chars": 900}, {"recalled": [{"source": "a", "text": "b"}]}
+    talk = [{**TALK[0], "known": notes}, {**TALK[1], "known": cwd}, {**TALK[2], "known": cut}]
+    one = load(written(tmp_path, talk))[0].messages
+    blocks = [
+        {"type": "tool_result", "tool_use_id": "x", "content": "R", "known": cut},
+        {"type": "text", "text": "More"},
+    ]
+    used = [{"type": "tool_use", "id": "x", "name": "t", "input": {}}]
+    there = [
+        {**talk[0], "timestamp": 0},
+        {"role": "assistant", "content": used, "known": cwd, "timestamp": 1},
+        {"role": "user", "content": blocks, "known": notes, "timestamp": 2},
+    ]
+    other = load(written(tmp_path, there))[0].messages
+    assert [m.known for m in one] == [notes, cwd, cut]
+    assert [m.known for m in other] == [notes, cwd, cut, notes]
+    assert [m.time and m.time[18:19] for m in other] == ["0", "1", "2", "2"], (
+        "each block has its message's time"
+    )
+    assert derive(one).recalled[0].text == "b" and derive(one).cwd == "/w"
+    for entries in (
+        [{**TALK[0], "known": 3}],
+        [TALK[0], {"role": "user", "content": [{**blocks[0], "known": [1]}]}],
+    ):
+        with pytest.raises(TraceError, match=r"known is .*; expected an object such as \{cwd: /work\}"):
+            load(written(tmp_path, entries))
+
+
+def test_odd_conversations_are_read_and_said_to_be_odd(tmp_path: Path) -> None:
+    def told(talk: list[dict[str, Any]]) -> list[str]:
+        return [odd.sentence for odd in oddities(load(written(tmp_path, talk))[0].messages)]
+
+    asked, result, said = TALK[1], TALK[2], {"role": "assistant", "content": "Well."}
+    assert told(TALK) == told([*TALK, said]) == told([*TALK[:2]]) == []
+    two = {**asked, "tool_calls": [call(id="x"), call(id="y")]}
+    assert told([TALK[0], two, result, {**result, "tool_call_id": "y"}, said]) == []
+    assert told([TALK[0], two, {**result, "tool_call_id": "y"}, said]) == [
+        "a call that is never answered (message 2)"
+    ]
+    assert told([TALK[0], asked, TALK[0], asked, TALK[0], asked]) == [
+        "a call that is never answered, 2 times (first: message 2)"
+    ]
+    lost = {**result, "tool_call_id": "other"}
+    assert told([TALK[0], lost, said, lost, lost]) == [
+        "a tool result without its call before it, 3 times (first: message 2)"
+    ]
+    assert told([TALK[0], said, said, TALK[0], said, said, said]) == [
+        "two assistant messages in a row, 3 times (first: message 3)"
+    ]
+    late = [TALK[0], asked, said, result]
+    assert told(late) == ["two assistant messages in a row (message 3)"], "it has its answer, if late"
+    assert told([*late, asked, TALK[0], lost]) == [
+        "a tool result without its call before it (message 7)",
+        "a call that is never answered (message 5)",
+        "two assistant messages in a row (message 3)",
+    ]
 
 
 def test_ids_that_come_twice_or_not_at_all_still_find_their_calls(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 Knows curves as plain numbers; knows no transcript, bar or policy.
 """
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,8 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 from harness.analysis.drawing import ARM_STYLES, RC, WIDE, save, wrapped
 
 _HEIGHT = 3.0
+_LINE = 120
+"""Characters of the heading in a line."""
 _MARKS = 8
 """Markers along a line, so that lines on top of each other can be told apart."""
 Style = tuple[str, str, str]
@@ -32,7 +35,7 @@ class Curve:
 def draw(
     curves: Sequence[Curve], stem: Path, *, weight: float, block: int, title: str, note: str = ""
 ) -> list[Path]:
-    """PNG and SVG beside `stem`; equal curves give equal bytes. `note`: one line below, such as the crossover."""
+    """PNG and SVG beside `stem`; equal curves give equal bytes. `note`: below the title, such as the crossover."""
     from matplotlib import rc_context
 
     with rc_context(RC):
@@ -53,9 +56,8 @@ def draw(
             axis.set_xlabel("request")
         handles, labels = left.get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside right center", handlelength=2.6)
-        figure.suptitle(
-            wrapped(title) + (f"\n{wrapped(note)}" if note else ""), fontsize=7.5, x=0.01, ha="left"
-        )
+        lines = [wrapped(title), *textwrap.wrap(wrapped(note), _LINE)]
+        figure.suptitle("\n".join(lines), fontsize=7.5, x=0.01, ha="left")
         return save(figure, stem)
 
 

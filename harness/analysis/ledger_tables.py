@@ -16,9 +16,9 @@ REQUEST_COLUMNS: dict[str, int | None] = {
 TOTAL_COLUMNS: dict[str, int | None] = {
     "condition": None, "control": None, "requests": 0, "prompt_tokens": 0, "bar_tokens": 0, "newest_tokens": 1,
     "put_in": 0, "resent": 0, "resent_share": 3, "stale_mean": 1, "stale_most": 0, "drawn": 0, "shown": 0,
-    "outdated": 0, "kept_out_dedupe": 0, "kept_out_budget": 0, "rebilled_tokens": 0, "rebilled_in_blocks": 0,
-    "cached_tokens": 0, "weighed_tokens": 1, "extra_prompt_tokens": 0, "extra_rebilled_tokens": 0,
-    "extra_weighed_tokens": 1, "output_tokens": 0,
+    "outdated": 0, "left_over": 0, "kept_out_dedupe": 0, "kept_out_budget": 0, "rebilled_tokens": 0,
+    "rebilled_in_blocks": 0, "cached_tokens": 0, "weighed_tokens": 1, "extra_prompt_tokens": 0,
+    "extra_rebilled_tokens": 0, "extra_weighed_tokens": 1, "output_tokens": 0,
 }  # fmt: skip
 MONEY_COLUMNS: dict[str, int | None] = {
     "price": None, "as_of": None, "currency": None, "condition": None, "input_cost": 6, "extra_input_cost": 6,
@@ -46,6 +46,7 @@ def requests_table(rows: Rows) -> Table:
 def totals_table(rows: Rows, block: int, weight: float) -> Table:
     """What all requests together bill."""
     ruled = any(row["kept_out_dedupe"] or row["kept_out_budget"] for row in rows)
+    left = (Shown("left over", ("left_over",)),) if any(row["left_over"] for row in rows) else ()
     kept = (
         Shown("kept out, same text", ("kept_out_dedupe",)),
         Shown("kept out, budget", ("kept_out_budget",)),
@@ -56,18 +57,21 @@ def totals_table(rows: Rows, block: int, weight: float) -> Table:
         how_to_read=(
             "All requests together. `bar`: tokens that copies of the bar add to the prompts; `newest`: mean length of the "
             "newest copy. `resent`: share of the copies put in that say what the copy before said. `stale`: older copies "
-            "in the context, mean per request and most. `outdated`: requests whose newest copy no longer says what the "
-            "bar says; `shown`: requests with a copy, of those at which the bar had something to say. `re-billed`: "
-            "prompt tokens after the longest prefix in common with an earlier request of the condition; `in blocks`: the "
-            f"same by an engine's rule, whole blocks of {block} tokens, the last token always computed. `weighed`: "
-            f"re-billed in blocks + {weight:g} × cached. `extra`: beyond the control, the same transcript without the bar."
+            "in the context, mean per request and most. `drawn`: requests at which the bar had something to say; `shown`: "
+            "of these, the ones with a copy in the context; `outdated`: of those shown, the ones whose newest copy no "
+            "longer says what the bar says"
+            + ("; `left over`: requests with a copy at which the bar had nothing to say" if left else "")
+            + ". `re-billed`: prompt tokens after the longest prefix in common with an earlier request of the condition; "
+            f"`in blocks`: the same by an engine's rule, whole blocks of {block} tokens, the last token always computed. "
+            f"`weighed`: re-billed in blocks + {weight:g} × cached. `extra`: beyond the control, the same transcript "
+            "without the bar."
         ),
         columns=TOTAL_COLUMNS,
         shown=(
             Shown("condition", ("condition",)), Shown("prompt", ("prompt_tokens",)), Shown("bar", ("bar_tokens",)),
             Shown("newest", ("newest_tokens",)), Shown("put in", ("put_in",)), Shown("resent", ("resent_share",)),
             Shown("stale", ("stale_mean",)), Shown("most", ("stale_most",)), Shown("shown", ("shown",)),
-            Shown("drawn", ("drawn",)), Shown("outdated", ("outdated",)), *(kept if ruled else ()),
+            Shown("drawn", ("drawn",)), Shown("outdated", ("outdated",)), *left, *(kept if ruled else ()),
             Shown("re-billed", ("rebilled_tokens",)), Shown("in blocks", ("rebilled_in_blocks",)),
             Shown("cached", ("cached_tokens",)), Shown("weighed", ("weighed_tokens",)),
             Shown("extra", ("extra_weighed_tokens",)),

@@ -37,6 +37,7 @@ from harness.ledger.totals import price_bases
 from harness.runlog.files import FolderLock, atomic_file, disk_error, remove_leftovers
 from harness.runlog.identity import config_digest, plain_config, safe_name
 from harness.statusbar.base import file_digest
+from harness.statusbar.truncation import cut_results
 from harness.template import ChatTemplate
 from harness.types import Sample
 from harness.weights import load_tokenizer
@@ -72,7 +73,7 @@ class _Result:
 
 def main(parsed: argparse.Namespace) -> int:
     config = resolve(_composed(parsed.overrides))
-    source = _source(config, parsed.trace)
+    source = _cut(_source(config, parsed.trace), config.scenario.cut_results)
     conditions = _conditions(config)
     source = replace(source, bar_file=file_digest(conditions[0].bar))
     folder = Path(config.results) / "ledger" / _name(config, source, conditions)
@@ -119,7 +120,7 @@ def _source(config: LedgerConfig, trace: str | None) -> _Source:
         return _without_trace(config)
     if config.requests is not None:
         raise ConfigError("requests is for a made-up trajectory; leave it out beside --trace")
-    from harness.traces import load, samples  # only where a trace is read
+    from harness.traces import load, oddities, samples  # only where a trace is read
 
     path, number = _trace_of(trace)
     found = load(path)
@@ -131,6 +132,8 @@ def _source(config: LedgerConfig, trace: str | None) -> _Source:
     decisions = samples(trajectory)
     if not decisions:
         raise ConfigError(f"--trace {trace}: trajectory {trajectory.id} has no request; name another")
+    for odd in oddities(trajectory.messages):
+        console.note(f"--trace {trace}: {odd.sentence}; it is billed as it stands")
     facts = {
         "kind": "trace",
         "file": path.name,
@@ -167,6 +170,18 @@ def _without_trace(config: LedgerConfig) -> _Source:
     return _Source(sample, facts, Path(config.scenario.file).stem)
 
 
+def _cut(source: _Source, limit: int | None) -> _Source:
+    """The trajectory with its long results cut, as a run cuts them in every arm."""
+    if limit is None:
+        return source
+    messages = cut_results(source.sample.messages, limit)
+    if messages == source.sample.messages:
+        raise ConfigError(
+            f"scenario.cut_results={limit}: no tool result of {source.sample.id} is longer, so that nothing is cut; lower it"
+        )
+    return replace(source, sample=replace(source.sample, messages=messages))
+
+
 def _engine(config: LedgerConfig) -> Engine:
     return Engine(config.block_size, config.blocks, keeps_replies=config.replies == "cached")
 
@@ -191,6 +206,8 @@ def _name(config: LedgerConfig, source: _Source, conditions: Sequence[Condition]
 def _identity(config: LedgerConfig, source: _Source) -> dict[str, Any]:
     """What decides the numbers, as plain data; the file that a bar is made from by its hash."""
     settings = config.model_dump(mode="json", by_alias=True, exclude=_OPERATIONAL)
+    if settings["scenario"]["cut_results"] is None:
+        del settings["scenario"]["cut_results"]  # came later; folders from before keep their name
     made_from = {"bar_file": source.bar_file} if source.bar_file else {}
     return plain_config({"config": settings, "trajectory": dict(source.facts), **made_from})
 
@@ -302,6 +319,7 @@ def _manifest(result: _Result, source: _Source, template: ChatTemplate) -> str:
 def _show(result: _Result, source: _Source) -> None:
     """The totals that decide, and the crossings; all columns are in the files."""
     ruled = any(total.kept_out_dedupe or total.kept_out_budget for total in result.totals)
+    left = any(total.left_over for total in result.totals)
     grid = RichTable(
         title=f"{_title(result, source)}, blocks of {result.config.block_size}", title_justify="left"
     )
@@ -310,8 +328,9 @@ def _show(result: _Result, source: _Source) -> None:
         "put in",
         "resent",
         "stale",
-        "shown",
+        "shown of drawn",
         "outdated",
+        *(("left over",) if left else ()),
         *(("kept out",) if ruled else ()),
     )
     weighed = f"re-billed + {result.config.cached_weight:g} × cached"
@@ -326,6 +345,7 @@ def _show(result: _Result, source: _Source) -> None:
             f"{total.stale_mean:.1f}",
             f"{total.shown}/{total.drawn}" if total.drawn else UNKNOWN,
             f"{total.outdated}",
+            *((str(total.left_over),) if left else ()),
             *kept_out,
             f"{total.bar_tokens:,}",
             f"{total.rebilled_in_blocks:,}",
@@ -337,8 +357,9 @@ def _show(result: _Result, source: _Source) -> None:
     for each in result.crossings:
         console.out.print(f"- {each.sentence}", markup=False)
     for total in result.totals:
-        if total.drawn and not total.shown and total.control != total.condition:
+        if total.drawn and not total.put_in and total.control != total.condition:
+            at = "1 request" if total.drawn == 1 else f"{total.drawn} requests"
             console.note(
-                f"{total.condition}: the bar had something to say at {total.drawn} requests and never came before the "
-                "model; this policy has no effect here"
+                f"{total.condition}: the bar had something to say at {at} and never came before the model; this policy "
+                "has no effect here"
             )

@@ -77,7 +77,9 @@ def read_messages(entries: object, system: object = None, where: str = "messages
     """A conversation from the fields `messages` and `system` of a request. `where` opens every error.
 
     Each `tool_result` becomes a message of role `tool`, named after its call; texts beside it become a user message
-    where they stand. Redacted thinking is left out. Raises TraceError for what is no conversation.
+    where they stand. Redacted thinking is left out. A `timestamp` of a message becomes the time of all that it holds,
+    `is_error` the error of a result. `known` is kept as it is: a result's stands in its block, any other in its
+    message. Raises TraceError for what is no conversation.
     """
     prompt = fields.content(system, f"{where}: system")
     done = [Message("system", prompt)] if prompt else []
@@ -87,16 +89,20 @@ def read_messages(entries: object, system: object = None, where: str = "messages
         time = fields.time(entry.get("timestamp"), f"{at}.timestamp")
         blocks = entry.get("content")
         blocks = blocks if isinstance(blocks, list) else [{"type": "text", "text": blocks}]
+        known = fields.known(entry.get("known"), f"{at}.known")
         if entry.get("role") == "assistant":
-            done.append(_assistant(blocks, f"{at}.content", time))
+            done.append(replace(_assistant(blocks, f"{at}.content"), time=time, known=known))
         elif entry.get("role") == "user":
-            done.extend(_user(blocks, f"{at}.content", time))
+            done.extend(
+                replace(each, time=time, known=known if each.role == "user" else each.known)
+                for each in _user(blocks, f"{at}.content")
+            )
         else:
             raise TraceError(f"{at}.role is {fields.kind(entry.get('role'))}; expected user or assistant")
     return fields.named_results(done)
 
 
-def _assistant(blocks: list[Any], where: str, time: str | None) -> Message:
+def _assistant(blocks: list[Any], where: str) -> Message:
     said: list[Any] = []
     thoughts: list[str] = []
     calls: list[ToolCall] = []
@@ -116,11 +122,10 @@ def _assistant(blocks: list[Any], where: str, time: str | None) -> Message:
         fields.content(said, where),
         tuple(calls),
         BLOCK_SEPARATOR.join(thoughts) if thoughts else None,
-        time=time,
     )
 
 
-def _user(blocks: list[Any], where: str, time: str | None) -> list[Message]:
+def _user(blocks: list[Any], where: str) -> list[Message]:
     done: list[Message] = []
     said: list[Any] = []
     for number, block in enumerate(blocks):
@@ -130,19 +135,19 @@ def _user(blocks: list[Any], where: str, time: str | None) -> list[Message]:
             said.append(block)
             continue
         if said:
-            done.append(Message("user", fields.content(said, where), time=time))
+            done.append(Message("user", fields.content(said, where)))
             said = []
         done.append(
             Message(
                 "tool",
                 fields.content(block.get("content"), f"{at}.content"),
                 tool_call_id=fields.text(block.get("tool_use_id"), f"{at}.tool_use_id") or None,
-                time=time,
                 error="error" if block.get("is_error") is True else None,
+                known=fields.known(block.get("known"), f"{at}.known"),
             )
         )
     if said or not done:
-        done.append(Message("user", fields.content(said, where), time=time))
+        done.append(Message("user", fields.content(said, where)))
     return done
 
 

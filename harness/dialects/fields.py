@@ -140,6 +140,12 @@ def time(value: object, where: str) -> str | None:
     raise TraceError(f"{where} is {kind(value)}; expected an ISO 8601 time or seconds since 1970")
 
 
+def known(value: object, where: str) -> dict[str, Any]:
+    """What a record says that the framework knew beside the text (`Message.known`): an object, nothing as an empty
+    one."""
+    return {} if value is None else expect_object(value, where, "an object such as {cwd: /work}")
+
+
 def tool(entry: Mapping[str, Any], schema: str, where: str) -> ToolSpec:
     """A tool offered, from the object with its name, description and schema."""
     parameters = entry.get(schema)

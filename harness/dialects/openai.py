@@ -72,7 +72,9 @@ def read_messages(entries: object, where: str = "messages") -> tuple[Message, ..
     """A conversation from its wire form. `where` opens every error.
 
     Null content is '', parts are joined as blocks, results get the name of the call that they answer, and a
-    `timestamp` of a message becomes its time. Raises TraceError for what is no conversation.
+    `timestamp` of a message becomes its time. A result has failed where `error` names an error or is true, where
+    `is_error` is true (MCP, Anthropic) and where `status` is `error` (LangChain). `known` of a message is kept as it
+    is. Raises TraceError for what is no conversation.
     """
     listed = fields.expect_list(entries, where, "a list of messages")
     return fields.named_results([_message(entry, f"{where}[{i}]") for i, entry in enumerate(listed)])
@@ -97,7 +99,8 @@ def _message(entry: object, where: str) -> Message:
         fields.text(entry.get("tool_call_id"), f"{where}.tool_call_id") or None if is_result else None,
         fields.text(entry.get("name"), f"{where}.name") or None if is_result else None,
         fields.time(entry.get("timestamp"), f"{where}.timestamp"),
-        _error(entry.get("error")) if is_result else None,
+        _error(entry) if is_result else None,
+        fields.known(entry.get("known"), f"{where}.known"),
     )
 
 
@@ -111,13 +114,15 @@ def _call(entry: object, where: str) -> ToolCall:
     )
 
 
-def _error(value: object) -> str | None:
+def _error(entry: Mapping[str, Any]) -> str | None:
     """The kind of error that some frameworks write into a result beside its text."""
+    value = entry.get("error")
     if isinstance(value, dict):
         value = value.get("type") or True
-    if isinstance(value, str):
-        return value or None
-    return "error" if value is True else None
+    if isinstance(value, str) and value:
+        return value
+    failed = value is True or entry.get("is_error") is True or entry.get("status") == "error"
+    return "error" if failed else None
 
 
 def read_tools(entries: object, where: str = "tools") -> tuple[ToolSpec, ...]:

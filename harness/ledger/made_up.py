@@ -4,6 +4,7 @@ An agent works through a list of files for a user who asks something new now and
 fails at times and keeps a todo list. No real agent wrote it.
 """
 
+from harness.traces import unjudged
 from harness.types import CallLimit, Message, Sample, ToolCall, ToolSpec
 
 ASKS_EVERY = 25
@@ -31,32 +32,21 @@ def made_up(requests: int) -> Sample:
     if messages[-1].role != "assistant":
         # The results of the last call would be one request more.
         messages[-2:] = [Message("assistant", "The part is done and its tests pass.", time=_time(requests))]
-    return Sample(
-        id=f"made_up_{requests}",
-        scenario="made_up",
-        cluster="made_up",
-        series="trace",
-        messages=tuple(messages),
-        tools=tuple(
-            ToolSpec(
-                name,
-                description,
-                {
-                    "type": "object",
-                    "properties": {key: {"type": "array" if key == "items" else "string"} for key in keys},
-                    "required": list(keys),
-                },
-            )
-            for name, description, keys in _TOOLS
-        ),
-        rules=(CallLimit("run_tests", "target", 12),),
-        expectation=None,
-        prior_calls=0,
-        limit=0,
-        phrasing="",
-        seed=0,
-        truth={},
-    )
+    tools = [
+        ToolSpec(
+            name,
+            description,
+            {
+                "type": "object",
+                "properties": {key: {"type": "array" if key == "items" else "string"} for key in keys},
+                "required": list(keys),
+            },
+        )
+        for name, description, keys in _TOOLS
+    ]
+    rules = (CallLimit("run_tests", "target", 12),)
+    name = f"made_up_{requests}"
+    return unjudged(name, messages, tools, scenario="made_up", cluster="made_up", rules=rules)
 
 
 def _part(number: int) -> str:

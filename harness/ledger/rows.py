@@ -42,7 +42,7 @@ class Row:
     drawn: bool
     """Did the bar have something to say?"""
     up_to_date: bool | None
-    """Does the newest copy say what the bar says now? None: there is no copy."""
+    """Does the newest copy say what the bar says now? None: there is no copy, or the bar has nothing to say."""
     shared_tokens: int
     """The longest prefix in common with any earlier request of this condition (and its reply, where those are kept)."""
     rebilled_tokens: int
@@ -85,7 +85,6 @@ def rows(
         put_in, resent = sent.take(request)
         without = None if control is None else control[number]
         kept_out = request.kept_out
-        newest = request.injections[-1].bar.said if request.injections else None
         yield Row(
             condition=condition,
             request=number + 1,
@@ -100,13 +99,19 @@ def rows(
             kept_out_dedupe=kept_out.count("dedupe"),
             kept_out_budget=kept_out.count("max_tokens"),
             drawn=request.drawn is not None,
-            up_to_date=None if newest is None else request.drawn is not None and request.drawn.said == newest,
+            up_to_date=_up_to_date(request),
             shared_tokens=shared,
             rebilled_tokens=prompt.tokens - shared,
             cached_tokens=cached,
             rebilled_in_blocks=prompt.tokens - cached,
             output_tokens=None if reply is None else len(reply),
         )
+
+
+def _up_to_date(request: Delivered) -> bool | None:
+    if request.drawn is None or not request.injections:
+        return None
+    return request.injections[-1].bar.said == request.drawn.said
 
 
 def _newest(

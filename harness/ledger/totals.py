@@ -36,9 +36,11 @@ class Total:
     drawn: int
     """Requests at which the bar had something to say."""
     shown: int
-    """Requests with a copy in the context."""
+    """Of the drawn ones, those with a copy in the context, whatever it says."""
     outdated: int
-    """Requests whose newest copy no longer says what the bar says."""
+    """Of the shown ones, those whose newest copy no longer says what the bar says."""
+    left_over: int
+    """Requests with a copy in the context at which the bar had nothing to say."""
     kept_out_dedupe: int
     kept_out_budget: int
     rebilled_tokens: int
@@ -80,8 +82,9 @@ def _total(name: str, control_name: str, rows: Sequence[Row], weight: float, con
         stale_mean=sum(row.stale_copies for row in rows) / len(rows),
         stale_most=max(row.stale_copies for row in rows),
         drawn=sum(row.drawn for row in rows),
-        shown=sum(row.copies > 0 for row in rows),
-        outdated=sum(row.up_to_date is False for row in rows),
+        shown=sum(row.drawn and row.copies > 0 for row in rows),
+        outdated=sum(row.drawn and row.up_to_date is False for row in rows),
+        left_over=sum(row.copies > 0 and not row.drawn for row in rows),
         kept_out_dedupe=sum(row.kept_out_dedupe for row in rows),
         kept_out_budget=sum(row.kept_out_budget for row in rows),
         rebilled_tokens=rebilled,
@@ -159,7 +162,8 @@ def _input(total: Total, price: Price) -> float | None:
 @dataclass(frozen=True, slots=True)
 class Crossing:
     """Two conditions' bills up to each request. `dearer`: the one that is dearer at the last; None: they are even.
-    `since`: the request from which on it is, without a break; `turns`: how often the order turned round before."""
+    `since`: the request from which on it is and the other one never is; `even`: requests after that at which neither
+    is; `turns`: how often the order turned round before."""
 
     first: str
     second: str
@@ -169,6 +173,7 @@ class Crossing:
     dearer: str | None
     since: int | None
     turns: int
+    even: int = 0
 
     @property
     def sentence(self) -> str:
@@ -178,32 +183,36 @@ class Crossing:
                 f"{self.second} and {self.first} cost the same after {self.requests} requests ({self.basis})"
             )
         cheaper = self.first if self.dearer == self.second else self.second
-        if not self.turns:
+        since = self.since or 1
+        but = "" if not self.even else f", but for {self.even} at which they are even"
+        if self.turns:
+            often = "" if self.turns == 1 else f", after the order turned {self.turns} times"
             return (
-                f"no crossover within {self.requests} requests: {self.dearer} is dearer than {cheaper} from request "
-                f"{self.since} on ({self.basis})"
+                f"{self.dearer} becomes dearer than {cheaper} at request {since}{often}{but} ({self.basis})"
             )
-        often = "" if self.turns == 1 else f", after the order turned {self.turns} times"
-        return f"{self.dearer} becomes dearer than {cheaper} at request {self.since}{often} ({self.basis})"
+        same = "" if since == 1 else f"the same up to request {since - 1}, "
+        on = "at every request" if since == 1 else f"from request {since} on"
+        return (
+            f"no crossover within {self.requests} requests: {same}{on} {self.dearer} is dearer than {cheaper}{but} "
+            f"({self.basis})"
+        )
 
 
 def crossing(bill: Bill, first: str, second: str, weight: float, basis: str) -> Crossing:
     """Where the cumulative bill of `second` crosses that of `first`, both at the same weight of cached tokens."""
     pairs = zip(cumulative(bill.of(first), weight), cumulative(bill.of(second), weight), strict=True)
     dearer = since = None
-    turns = 0
+    turns = ties = 0
     for request, (a, b) in enumerate(pairs, start=1):
         now = None if abs(a - b) < _TIE else second if b > a else first
         if now is None:
-            since = None if dearer is None else since
-            continue
-        if now != dearer:
+            ties += 1
+        elif now != dearer:
             turns += dearer is not None
-            dearer, since = now, request
-    even = abs(a - b) < _TIE
-    return Crossing(
-        first, second, basis, weight, bill.requests, None if even else dearer, None if even else since, turns
-    )
+            dearer, since, ties = now, request, 0
+    if abs(a - b) < _TIE:
+        dearer, since, ties = None, None, 0
+    return Crossing(first, second, basis, weight, bill.requests, dearer, since, turns, ties)
 
 
 def price_bases(weight: float, prices: Sequence[NamedPrice]) -> Mapping[str, float]:

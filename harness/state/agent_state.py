@@ -57,6 +57,8 @@ class AgentState:
     """file → what is wrong there after the newest edit of it; files without complaints are left out."""
     recalled: tuple[Recalled, ...] = ()
     """What a memory gave back for the newest user message, best first."""
+    recalled_seconds: float | None = None
+    """How long the memory took for `recalled`; None where the record does not say."""
     completions: Sequence[Completion] = ()
     """Sub-agents that finished since the last request."""
     blocks: Sequence[Block] = ()

@@ -12,7 +12,7 @@ from harness.state.agent_state import AgentState
 from harness.state.calls import Calls
 from harness.state.facts import Completion, Latest, Plan, Recalled, TodoList
 from harness.state.paths import paths_in, paths_of
-from harness.state.results import completions, recalled
+from harness.state.results import completions, recalled, recalled_seconds
 from harness.state.surroundings import Surroundings
 from harness.state.todos import applied, writes
 from harness.state.transcript import Blocks, Texts, Transcript
@@ -36,6 +36,7 @@ class StateBuilder:
         self._arrived: list[Latest] = []
         self._completions: list[Completion] = []
         self._recalled: tuple[Recalled, ...] = ()
+        self._recalled_seconds: float | None = None
         self._todos = TodoList()
         self._plan = Plan()
         self._written_at = 0
@@ -64,6 +65,7 @@ class StateBuilder:
                 self._calls.user_turn()
                 self._around.touch(paths_in(message.content))
                 self._recalled = recalled(message.known)
+                self._recalled_seconds = recalled_seconds(message.known)
             self._latest = Latest(message.role, message.content, number, message.time, message.known)
         kind = message.role if message.role != "tool" else message.name or (call.name if call else "tool")
         self._transcript.add(message, kind, self._requests, call)
@@ -141,6 +143,7 @@ class StateBuilder:
             edited=around.edited,
             diagnostics=around.diagnostics.view(version),
             recalled=self._recalled,
+            recalled_seconds=self._recalled_seconds,
             completions=Window(self._completions),
             blocks=Blocks(self._transcript, self._requests),
             tool_calls=calls.made,

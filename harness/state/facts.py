@@ -157,6 +157,7 @@ class Block:
     kind: str
     """Role, or for a result the tool's name."""
     characters: int
+    """Of its content, and of the calls that it makes: name and arguments in JSON, as `AgentState.tokens` counts them."""
     age: int
     """Requests since it came in."""
     uses: int

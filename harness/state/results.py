@@ -114,6 +114,12 @@ def recalled(known: Mapping[str, Any]) -> tuple[Recalled, ...]:
     return tuple(Recalled(s if isinstance(s, str) else "", t) for s, t in found if isinstance(t, str))
 
 
+def recalled_seconds(known: Mapping[str, Any]) -> float | None:
+    """`recalled_seconds` of a user message: how long the memory took; None for what is no such number."""
+    value = known.get("recalled_seconds")
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
 def completions(known: Mapping[str, Any]) -> tuple[Completion, ...]:
     """`completions` of any message: [{agent, status, summary}]."""
     entries = [

@@ -27,7 +27,10 @@ class Transcript:
 
     def __init__(self) -> None:
         self.kinds: list[str] = []
-        self.characters: list[int] = []
+        self._characters: list[int] = []
+        """Of each message's content."""
+        self._calls: dict[int, tuple[ToolCall, ...]] = {}
+        """Calls of the messages whose calls were not measured yet; measured once, when somebody asks."""
         self.arrived: list[int] = []
         """Requests that had been answered when the message came in."""
         self.used: list[list[int] | None] = []
@@ -40,13 +43,15 @@ class Transcript:
         """One message more, which answers the call `answered`; `requests` counts itself if it is the assistant's."""
         number = len(self.kinds)
         self.kinds.append(kind)
-        self.characters.append(len(message.content))
+        self._characters.append(len(message.content))
         self.arrived.append(requests)
         self.used.append(None)
         if message.content:
             self.texts.append(message.content)
         if message.role == "assistant":
             self.texts.extend(message.tool_calls)
+            if message.tool_calls:
+                self._calls[number] = message.tool_calls
             return
         holder = self._holder
         for word in _telling(words_of(message.content)):
@@ -65,6 +70,12 @@ class Transcript:
             if uses is None:
                 uses = self.used[holder] = []
             uses.append(number)
+
+    def characters(self, number: int) -> int:
+        """Of a message's content and of its calls in JSON."""
+        if number in self._calls:
+            self._characters[number] += sum(len(call_text(call)) for call in self._calls.pop(number))
+        return self._characters[number]
 
     def tokens(self, texts: int, count: Callable[[str], int]) -> int:
         """Sum of `count` over the first `texts` texts. Each is counted once, whoever asks how often."""
@@ -121,7 +132,7 @@ class Blocks(LazySequence[Block]):
         return Block(
             id=index,
             kind=told.kinds[index],
-            characters=told.characters[index],
+            characters=told.characters(index),
             age=self._requests - told.arrived[index],
             uses=bisect_right(used, self._size - 1) if used else 0,
         )

@@ -1,7 +1,8 @@
 """`<context_table>`: the blocks of the context with their size, age and use, as a table.
 
-Knows the state. It is bounded: of a long context it lists some blocks and says how many it left out. Ages count requests,
-so its text changes with every request by design.
+Knows the state. `characters` are those of a message's content and of the calls that it makes, name and arguments in
+JSON; its thinking is not counted. The table is bounded: of a long context it lists some blocks and says how many it
+left out. Ages count requests, so its text changes with every request by design.
 """
 
 from collections.abc import Iterator, Sequence

@@ -5,6 +5,7 @@ Knows files and formats; knows no bar, no tokenizer and no model.
 
 from harness.dialects import TraceError
 from harness.traces.load import load
-from harness.traces.trajectory import Trajectory, samples
+from harness.traces.oddities import Oddity, oddities
+from harness.traces.trajectory import Trajectory, samples, unjudged
 
-__all__ = ["TraceError", "Trajectory", "load", "samples"]
+__all__ = ["Oddity", "TraceError", "Trajectory", "load", "oddities", "samples", "unjudged"]

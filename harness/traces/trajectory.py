@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from harness.delivery import requests
-from harness.types import Message, Sample, ToolSpec
+from harness.types import CallLimit, Message, Sample, ToolSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,25 +30,44 @@ class Trajectory:
 
 
 def samples(trajectory: Trajectory) -> tuple[Sample, ...]:
-    """One sample for each request of the trajectory: what the agent had before it answered. Nobody says what was
-    right, so there is no expectation, no rule and no count by a generator."""
+    """One sample for each request of the trajectory: what the agent had before it answered."""
     return tuple(
-        Sample(
-            id=f"{trajectory.id}/r{number:04d}",
+        unjudged(
+            f"{trajectory.id}/r{number:04d}",
+            trajectory.messages[:end],
+            trajectory.tools,
             scenario=trajectory.source,
             cluster=trajectory.id,
-            series="trace",
-            messages=trajectory.messages[:end],
-            tools=trajectory.tools,
-            rules=(),
-            expectation=None,
-            prior_calls=0,
-            limit=0,
-            phrasing="",
-            seed=0,
-            truth={},
         )
         for number, end in enumerate(requests(trajectory.messages))
+    )
+
+
+def unjudged(
+    id: str,
+    messages: Sequence[Message],
+    tools: Sequence[ToolSpec],
+    *,
+    scenario: str,
+    cluster: str,
+    rules: Sequence[CallLimit] = (),
+) -> Sample:
+    """A sample of a transcript that no generator made: nobody says what was right, so there is no expectation and no
+    count."""
+    return Sample(
+        id=id,
+        scenario=scenario,
+        cluster=cluster,
+        series="trace",
+        messages=tuple(messages),
+        tools=tuple(tools),
+        rules=tuple(rules),
+        expectation=None,
+        prior_calls=0,
+        limit=0,
+        phrasing="",
+        seed=0,
+        truth={},
     )
 
 

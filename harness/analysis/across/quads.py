@@ -23,7 +23,7 @@ from harness.analysis.across.measures import (
     valued,
 )
 from harness.analysis.across.runs import Entry, find, unpaired_because
-from harness.analysis.frames import Arm, control_for, control_of, placebo_for
+from harness.analysis.frames import Arm, control_for, placebo_for
 
 SMALL_BAR, SMALL_PLACEBO, SMALL = "small_bar", "small_placebo", "small_without"
 LARGE_BAR, LARGE = "large_bar", "large_without"
@@ -97,14 +97,13 @@ def pairs(
 
 
 def quads(pairs_: Sequence[tuple[Entry, Entry]]) -> list[Quad]:
-    """One quad per pair and bar of the small model; none where either model has no control."""
+    """One quad per pair and bar of the small model; none where either model has no control of the bar's transcript."""
     found = []
     for small, large in pairs_:
         for bar in (arm for arm in small.run.arms if arm.role == "bar"):
             control = control_for(bar, small.run.arms)
-            there = next((arm for arm in large.run.arms if control and arm.name == control.name), None)
-            other = there or control_of(large.run.arms)
-            if control is None or other is None:
+            other = control and _same_control(control, large.run.arms)
+            if control is None or other is None or bool(bar.control) != bool(control.control):
                 continue
             arms = {SMALL_BAR: bar.name, SMALL: control.name, LARGE: other.name}
             placebo = placebo_for(bar, small.run.arms)
@@ -116,8 +115,23 @@ def quads(pairs_: Sequence[tuple[Entry, Entry]]) -> list[Quad]:
     return found
 
 
+_SAME = ("name", "bar", "form", "placement", "at", "policy")
+"""What must agree, by the manifests, before two models count as having been given the same bar."""
+
+
+def _same_control(control: Arm, arms: Sequence[Arm]) -> Arm | None:
+    """The control among `arms` that has the transcript of `control`: whole, or compacted by the same policy with the
+    same options; of several the one of its name."""
+    bare = [arm for arm in arms if arm.role == "control" and bool(arm.control) == bool(control.control)]
+    same = [arm for arm in bare if not control.control or arm.policy == control.policy]
+    return next((arm for arm in same if arm.name == control.name), next(iter(same), None))
+
+
 def _alike(bar: Arm, arm: Arm) -> bool:
-    return (arm.name, arm.bar, arm.placement) == (bar.name, bar.bar, bar.placement)
+    """Is it the same bar in the same form, at the same place, under the same policy, on the same kind of transcript?"""
+    return all(getattr(arm, key) == getattr(bar, key) for key in _SAME) and (
+        bool(arm.control) == bool(bar.control)
+    )
 
 
 def corner_values(quad: Quad, measure: Measure) -> Corners | None:
