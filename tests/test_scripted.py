@@ -41,7 +41,7 @@ episode:
       arguments: {path: "{{ file_1_path }}", lines: 3}
       result: "{{ file_1_text }}"
       error: OSError
-      known: {original_chars: 90, stack: "line {{ word_1 }}"}
+      known: {original_chars: 90, omitted_chars: 85, stack: "line {{ word_1 }}"}
     - call: run_step
       arguments: {step: "{{ a }}"}
       result: Done.
@@ -100,7 +100,7 @@ def test_one_episode_is_its_script_word_by_word(tmp_path: Path) -> None:
     assert text.content == {"a/one.py": "x = 1", "b/two.py": "y = 2"}[path]
     assert (text.error, text.known, text.name) == (
         "OSError",
-        {"original_chars": 90, "stack": f"line {word}"},
+        {"original_chars": 90, "omitted_chars": 85, "stack": f"line {word}"},
         "look",
     )
     assert (again.time, done.time) == ("2026-03-02T09:05:00", "2026-03-02T09:05:00")

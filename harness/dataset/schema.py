@@ -4,6 +4,7 @@ Knows each value by itself (type, length, allowed characters). Does not know fil
 block against another; `load` does that, since such an error belongs to a key of its own.
 """
 
+import difflib
 import json
 import re
 import unicodedata
@@ -20,8 +21,8 @@ _SLUG = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 _TOOL = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 _WORD = re.compile(r"[a-z]{1,20}")
 KNOWN = (
-    "diagnostics", "original_chars", "omitted_chars", "recalled", "completions", "stack", "advice", "workspace",
-    "cwd", "git",
+    "diagnostics", "original_chars", "omitted_chars", "recalled", "recalled_seconds", "completions", "stack", "advice",
+    "workspace", "cwd", "git",
 )  # fmt: skip
 """What a framework may know beside a message's text (harness/state reads it)."""
 
@@ -102,8 +103,10 @@ def _variable(value: Any) -> Any:
 def _known(value: Mapping[str, Any]) -> Mapping[str, Any]:
     unknown = next((name for name in value if name not in KNOWN), None)
     if unknown is not None:
+        near = difflib.get_close_matches(unknown, KNOWN, 1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
         raise ValueError(
-            f"{unknown[:50]!a} is nothing that a framework knows here; it may hold: {', '.join(KNOWN)}"
+            f"{unknown[:50]!a} is nothing that a framework knows here; {hint}it may hold: {', '.join(KNOWN)}"
         )
     return value
 

@@ -4,6 +4,7 @@ Knows how an entry is written out and which variables its texts may use. Does no
 (`episode`), nor what an episode must fulfil (`script_checks`).
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -16,6 +17,9 @@ from harness.types import Message, ToolCall
 
 SCRIPT: KeyPath = ("episode", "script")
 FOLLOW_UP: KeyPath = ("episode", "follow_up")
+NUMBERS = frozenset({"original_chars", "omitted_chars", "line", "column"})
+"""Facts beside a result that are whole numbers; a template, which gives text, may stand for one."""
+_DIGITS = re.compile(r"[0-9]{1,9}")
 
 
 def variables(
@@ -73,7 +77,7 @@ def written(
         return "" if value is None else render(value, values, where=f"{source}: {dotted((*path, key))}")
 
     time = timed(entry, values, source, path)
-    known = filled(entry.known, values, source, (*path, "known"))
+    known = knowledge(entry, values, source, path)
     if entry.user is not None:
         return (Message("user", text("user"), time=time, known=known),)
     if entry.assistant is not None:
@@ -95,10 +99,26 @@ def written(
     )
 
 
+def knowledge(
+    entry: ScriptBlock | FollowUpBlock, values: Mapping[str, str], source: str, path: KeyPath
+) -> dict[str, Any]:
+    """`known` of an entry with every template filled, and numbers where a template gave the digits of one."""
+    known: dict[str, Any] = _numbered(filled(entry.known, values, source, (*path, "known")))
+    return known
+
+
+def _numbered(value: Any, name: object = None) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _numbered(each, key) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_numbered(each) for each in value]
+    return int(value) if name in NUMBERS and isinstance(value, str) and _DIGITS.fullmatch(value) else value
+
+
 def filled(value: Any, values: Mapping[str, str], source: str, path: KeyPath) -> Any:
     """JSON with every string in it rendered; a copy, so that no two messages share a list."""
     if isinstance(value, str):
-        return render(value, values, where=f"{source}: {dotted(path)}")
+        return render(value, values, where=f"{source}: {dotted(path)}") if "{" in value else value
     if isinstance(value, Mapping):
         return {name: filled(each, values, source, (*path, name)) for name, each in value.items()}
     if isinstance(value, Sequence):

@@ -17,11 +17,13 @@ from harness.dataset.script import (
     filled,
     further,
     is_time,
+    knowledge,
     standing,
     strings,
     templates,
     variables,
 )
+from harness.dataset.script_shapes import keeps_list, known_problems, list_problems
 from harness.errors import TemplateError
 from harness.safeyaml import KeyPath
 from harness.sandbox import render, used_names
@@ -53,6 +55,7 @@ def script_problems(spec: ScenarioSpec) -> Iterator[Problem]:
     for path, entry in _entries(spec):
         for where, text in templates(entry, path):
             yield from _text_problems(where, text, tries)
+        yield from _shape_problems(entry, path, tries)
     for values in tries:
         yield from _count_problems(spec, values)
 
@@ -180,6 +183,25 @@ def _text_problems(path: KeyPath, text: str, tries: Sequence[Mapping[str, str]])
         yield path, "renders to nothing"
     elif plain and path[-1] == "time" and (wrong := next((o for o in outcomes if not is_time(o)), None)):
         yield path, f"{wrong!a:.60} is no ISO 8601 time such as 2026-03-02T09:30:00"
+
+
+def _shape_problems(
+    entry: ScriptBlock | FollowUpBlock, path: KeyPath, tries: Sequence[Mapping[str, str]]
+) -> Iterator[Problem]:
+    """What harness/state would pass over in `known`, and in the arguments of a call that keeps a list or a plan."""
+    call = entry.call if isinstance(entry, ScriptBlock) else None
+    keeps = call is not None and keeps_list(call)
+    if not keeps and not entry.known:
+        return
+    drawn = any("{" in text for _, text in templates(entry, path))
+    for values in tries if drawn else tries[:1]:
+        if entry.known:
+            result = render(getattr(entry, "result", None) or "", values, where="")
+            known = knowledge(entry, values, "", path)
+            yield from known_problems(known, (*path, "known"), "user" if call is None else "result", result)
+        if keeps and call is not None and isinstance(entry, ScriptBlock):
+            given = filled(entry.arguments, values, "", (*path, "arguments"))
+            yield from list_problems(call, given, (*path, "arguments"))
 
 
 def _unknown(name: str, values: Mapping[str, str]) -> str:
