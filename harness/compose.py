@@ -26,7 +26,9 @@ from harness.delivery import InjectionRules
 from harness.errors import ConfigError
 from harness.objects import built, one_line
 from harness.paths import search_dirs
-from harness.statusbar.policies import Replace
+from harness.statusbar.base import StatusBar
+from harness.statusbar.placements import Placement
+from harness.statusbar.policies import Replace, UpdatePolicy
 
 GROUPS = ("experiment", "model", "scenario", "condition", "probe")
 
@@ -158,8 +160,12 @@ def build_arms(configs: dict[str, ConditionConfig]) -> tuple[Condition, ...]:
 
 def _condition(name: str, config: ConditionConfig) -> Condition:
     bar, placement, policy = (
-        built(node, f"condition.{name}.{part}") if node is not None else None
-        for part, node in (("bar", config.bar), ("placement", config.placement), ("policy", config.policy))
+        built(node, f"condition.{name}.{part}", plug) if node is not None else None
+        for part, node, plug in (
+            ("bar", config.bar, StatusBar),
+            ("placement", config.placement, Placement),
+            ("policy", config.policy, UpdatePolicy),
+        )
     )
     return Condition(
         name,

@@ -8,10 +8,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from harness.errors import ConfigError
+from harness.errors import ConfigError, ConfoundError
 from harness.state import AgentState, StateBuilder
 from harness.statusbar.base import BarContext, StatusBar, StatusText, looks_back, moment_of
-from harness.statusbar.placements import Placement, PrintedTokens, has_place, parts_of, printed_as_is, waits
+from harness.statusbar.placements import (
+    Placement,
+    PrintedTokens,
+    has_place,
+    parts_company,
+    parts_of,
+    printed_as_is,
+    waits,
+)
 from harness.statusbar.policies import Boundary, Occasion, UpdatePolicy
 from harness.types import Message, ToolSpec
 
@@ -230,6 +238,11 @@ class _Fold:
             self.kept_out.append(rule)
             return
         if self.open_calls > 0 and waits(placement):
+            if parts_company(placement):
+                raise ConfoundError(
+                    f"bar {bar.name} at {placement.name}: of several calls made at once, the text of one would come to "
+                    "stand in the result of another, for its other part has to wait for the last; take last_result or tail"
+                )
             self.waiting.append(drawn)
         else:
             self.injections.append(Injection(len(self.base), drawn))

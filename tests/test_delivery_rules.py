@@ -10,6 +10,7 @@ from test_delivery import BARS, bar_of, example
 
 from harness.conditions import Condition, apply, unfold
 from harness.delivery import _Seen
+from harness.errors import ConfoundError
 from harness.prompt import render_arms
 from harness.statusbar import AgentStatus, LastResult, OwnAction, Placebo, Tail
 from harness.statusbar.base import moment_of
@@ -58,7 +59,12 @@ def test_every_bar_and_its_placebo_are_equally_long_copy_by_copy_also_where_they
     """As the agent's own action the text stands in a call's arguments. `render_arms` refuses other lengths."""
     bar = bar_of(name)
     arms = [Condition(str(i), each, place, Append()) for i, each in enumerate((bar, Placebo(bar)))]
-    made = render_arms(qwen, example(), arms)
+    try:
+        made = render_arms(qwen, example(), arms)
+    except ConfoundError as error:  # in two places at once, under parallel calls
+        assert "of several calls made at once" in str(error)
+        assert isinstance(place, Both) and moment_of(bar) != "request"
+        return
     assert abs(made["0"].prompt.bar_tokens - made["1"].prompt.bar_tokens) <= 1
     assert made["0"].bar_text != made["1"].bar_text
     assert len(list(unfold(example(), arms[0], words))[-1].injections) >= 1

@@ -120,7 +120,7 @@ def test_lint_leaves_with_0_for_warnings_1_for_errors_2_for_bad_input(
         (["nonesuch"], "agent_status, completion"),
         (["agent_status", "says=nothing"], "expected one of"),
         (["agent_status", "colour=red"], "colour"),
-        (["pathlib.Path"], "needs `name"),
+        (["pathlib.Path"], "bar pathlib.Path: Path is no bar; expected a bar such as "),
         (["agent_status", "--trace", "no/such/file.json"], "no/such/file.json"),
         (["agent_status", "rendering=("], "bar agent_status, option rendering=(: expected key=value"),
         (["agent_status", "a|b"], "bar agent_status, option a|b: expected key=value"),

@@ -234,6 +234,18 @@ def test_a_bar_drawn_for_each_result_stands_in_it_or_waits_for_the_last_result_o
         assert [copy.bar.lines for copy in newest.injections] == [("result 2",)]
 
 
+def test_in_two_places_at_once_no_text_stands_in_the_result_of_another_call() -> None:
+    one = Message("assistant", tool_calls=(ToolCall("phone_call", {}, id="y"),))
+    lone = (USER, one, Message("tool", "R", tool_call_id="y"))
+    [_, last] = Delivery(Numbered(), Both(), Append()).unfold(lone, (), context())
+    assert sum("result 1" in message.content for message in last.messages) == 2, "inline and at the tail"
+    with pytest.raises(ConfoundError, match="would come to stand in the result of another"):
+        list(Delivery(Numbered(), Both(), Append()).unfold(parallel(), (), context()))
+    for order in (Both(LastResult(), Tail()), Both(Tail(), LastResult())):
+        with pytest.raises(ConfoundError, match="take last_result or tail"):
+            list(Delivery(Numbered(), order, Append()).unfold(parallel(), (), context()))
+
+
 def test_a_result_that_never_came_is_refused_and_not_papered_over() -> None:
     talk = parallel()[:-1]
     with pytest.raises(ConfoundError, match="nothing may stand between a call and its results"):

@@ -3,7 +3,7 @@
 Knows Hydra's groups and overrides; knows nothing of what the objects do.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -14,6 +14,12 @@ from omegaconf import OmegaConf
 from harness import compose
 from harness.errors import ConfigError
 from harness.objects import built
+from harness.statusbar.base import StatusBar
+from harness.statusbar.placements import Placement
+from harness.statusbar.policies import UpdatePolicy
+
+PLUGS: Mapping[str, type] = {"bar": StatusBar, "placement": Placement, "policy": UpdatePolicy}
+"""Group of `conf/` → what its objects are."""
 
 
 def node(group: str, name: str, options: Sequence[str] = ()) -> dict[str, Any]:
@@ -56,7 +62,7 @@ def _parsed(option: str, where: str) -> Override:
 
 def part(group: str, name: str, options: Sequence[str] = ()) -> Any:
     """The object that `node` describes. Raises ConfigError."""
-    return built(node(group, name, options), f"{group} {name}")
+    return built(node(group, name, options), f"{group} {name}", PLUGS[group])
 
 
 def names(group: str) -> list[str]:

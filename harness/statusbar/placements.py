@@ -68,6 +68,13 @@ def waits(placement: Placement) -> bool:
     return any(isinstance(part, (Tail, SystemTail, OwnAction)) for part in parts_of(placement))
 
 
+def parts_company(placement: Placement) -> bool:
+    """Do some parts have to wait for the newest turn's last result, and others stand in each result as it comes in?"""
+    return waits(placement) and any(
+        isinstance(part, (LastResult, PrefixLast)) for part in parts_of(placement)
+    )
+
+
 # -- a message of its own ------------------------------------------------------------------------------
 
 
