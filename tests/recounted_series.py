@@ -14,6 +14,7 @@ import other_way as ow
 import recounted as one
 from other_way import SIDES, Cell, where
 from recounted import SECONDS, Arms, mean, spread, there
+from recounted_asides import asides
 from recounted_pairs import comparisons, places
 from scipy import stats
 
@@ -203,5 +204,6 @@ def recount(run_dir: Path) -> Mapping[str, list[Cell]]:
         "cells": one.counts, "outcomes": one.outcomes, "cache": one.cache, "throughput": one.throughput,
     }  # fmt: skip
     found = {name: list(rows(arms, cells)) for name, rows in made.items()}
+    found["asides"] = list(asides(run_dir, arms, cells))
     curves = {"prior_calls": "prior_calls", "filler": "filler_tokens"}
     return found | {name: list(curve(arms, cells, name, axis)) for name, axis in curves.items()}

@@ -1,6 +1,7 @@
 """Every headline number of the reference runs, and of a made-up run that has what they lack, agrees to 1e-6 with
 another way of working it out (tests/other_way.py, tests/recounted*.py)."""
 
+import json
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from analysis_data import failed, rows, seconds, sweep, write_run
+from asides_data import texts, write_pieces
 from recounted_series import recount
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -19,7 +21,7 @@ TOLERANCE = 1e-6
 """Of the value where that is above 1 (tokens, seconds), else absolute."""
 KEYS = {
     "choose": ("condition",), "comparisons": ("probe", "measure", "condition", "against"),
-    "places": ("measure", "condition", "against"),
+    "places": ("measure", "condition", "against"), "asides": ("condition", "measure"),
     "rates": ("condition", "measure"), "detection": ("condition",), "ask": ("series", "x", "condition", "side"),
     "tokens": ("probe", "series", "condition"),
     "latency": ("probe", "series", "cache_state", "condition", "measure"),
@@ -93,11 +95,18 @@ def make_up(folder: Path) -> Path:
                      "output.usage.predicted_cached_tokens": int(rng.integers(0, 700))}  # fmt: skip
         if cell["probe"] == "act" and cell["cluster"] == "c03" and cell["side"] == "due":
             continue
+        if cell["probe"] == "act" and cell["series"] == "matched":
+            cell |= (said := texts(cell, rng))
+            cell["parsed"] = json.dumps(
+                json.loads(said["parsed"]) | {"thinking_end_missing": cell["output.usage.reasoning_censored"]}
+            )
         kept = {k: v for k, v in cell.items() if not k.startswith(("output.", "score."))}
         lost = rng.random()
         made.append(failed(**kept) if lost < 0.04 else cell)
         if 0.04 < lost < 0.06:  # answered, but never scored
             made[-1] = cell | {k: None for k in cell if k.startswith("score.")}
+    folder.mkdir(parents=True, exist_ok=True)
+    write_pieces(folder)
     return write_run(folder, made, timings=seconds(made))
 
 

@@ -43,6 +43,8 @@ FLAWS = [
     (bars.Fails, "raises"),
 ]
 
+TEXTS = Path(__file__).parent / "recorded_bar.jsonl"
+
 
 def codes(findings: tuple[Finding, ...]) -> list[str]:
     return [finding.code.name for finding in findings]
@@ -118,6 +120,7 @@ def test_lint_leaves_with_0_for_warnings_1_for_errors_2_for_bad_input(
     assert cli.main(["lint", "lint_bars.Bar"]) == 0
     for arguments, said in (
         (["nonesuch"], "agent_status, completion"),
+        (["recorded", f"file={TEXTS}"], "bar recorded: its texts were written for the transcripts"),
         (["agent_status", "says=nothing"], "expected one of"),
         (["agent_status", "colour=red"], "colour"),
         (["pathlib.Path"], "bar pathlib.Path: Path is no bar; expected a bar such as "),

@@ -5,6 +5,7 @@ Knows the list of tables; each is built in the module of its subject. Writes CSV
 
 from pathlib import Path
 
+from harness.analysis.asides import asides
 from harness.analysis.ask import ask
 from harness.analysis.cached import cache
 from harness.analysis.comparisons import comparisons
@@ -53,9 +54,11 @@ def cells(run: RunData) -> Table:
 
 
 def build_tables(run: RunData) -> dict[str, Table]:
-    """Every table by name, in reading order; a table without data says so. `places` only where a bar stands at two."""
+    """Every table by name, in reading order; a table without data says so. `places` only where a bar stands at two,
+    `asides` only where there are free answers and their texts."""
     made = (
-        cells(run), choose(run), comparisons(run), places(run), rates(run), outcomes(run), detection(run), ask(run),
+        cells(run), choose(run), comparisons(run), places(run), rates(run), outcomes(run), detection(run),
+        asides(run), ask(run),
         prior_calls(run), filler(run), length(run), slopes(run), tokens(run), throughput(run), cache(run),
         latency(run),
     )  # fmt: skip

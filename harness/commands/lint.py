@@ -12,6 +12,7 @@ from harness.analysis.html import visible
 from harness.commands import console, parts, recordings
 from harness.errors import ConfigError
 from harness.lint import Case, Finding, lint
+from harness.statusbar.recorded import Recorded
 
 _LONGEST = 400
 """Characters of an example line that are shown."""
@@ -22,6 +23,11 @@ def main(parsed: argparse.Namespace) -> int:
     bar = parts.part("bar", parsed.bar, parsed.options)
     if not isinstance(getattr(bar, "name", None), str) or not callable(getattr(bar, "draw", None)):
         raise ConfigError(f"bar {parsed.bar}: it needs `name: ClassVar[str]` and a method `draw`")
+    if _has_own_transcripts(bar):
+        raise ConfigError(
+            f"bar {parsed.bar}: its texts were written for the transcripts that its file names, and lint draws a bar on its "
+            "own; look at it with tailgauge preview"
+        )
     named = " ".join([parsed.bar, *parsed.options])
     findings = lint(bar, _recorded(parsed.trace))
     if parsed.json:
@@ -29,6 +35,11 @@ def main(parsed: argparse.Namespace) -> int:
     else:
         _show(named, findings)
     return 1 if any(finding.severity == "error" for finding in findings) else 0
+
+
+def _has_own_transcripts(bar: Any) -> bool:
+    """Is it, or what it wraps, a bar of texts that were written beforehand?"""
+    return bar is not None and (isinstance(bar, Recorded) or _has_own_transcripts(getattr(bar, "of", None)))
 
 
 def as_data(named: str, findings: tuple[Finding, ...]) -> dict[str, Any]:

@@ -43,7 +43,7 @@ def expand(
     if series in ("prior_calls", "moved_limit") and scenario.spec.episode.script:
         raise ConfigError(
             f"series {series!r} makes its own calls, and scenario {scenario.name!r} is scripted (episode.script); "
-            "take series matched or filler"
+            "take series matched or filler, as in probe=[choose_matched]"
         )
     if series not in ("prior_calls", "moved_limit") and prior_calls is not None:
         raise ConfigError(
