@@ -148,7 +148,7 @@ endef
 
 .venv/.made: pyproject.toml constraints.txt
 	@$(call NEW_ENVIRONMENT,.venv,constraints.txt)
-	$$pip install -q -c constraints.txt -e '.[dev,notebooks]'
+	$$pip install -q -c constraints.txt -e '.[dev,notebooks,api]'
 	echo "tailgauge: torch $$($(BIN)/python -c 'from importlib.metadata import version; print(version("torch"))') ($$why)"
 	touch $@
 

@@ -98,6 +98,51 @@ class ServerConfig(FrozenConfig):
     """Parsers that a started `vllm serve` uses in its chat API."""
 
 
+class ApiConfig(FrozenConfig):
+    """A model behind a provider's API, reached by the provider's own client. The weights that `model.embedded`, `hub`
+    or `path` names are then only those of a reference tokenizer: it gives placebos their length, no more."""
+
+    provider: Literal["openai-chat", "openai-responses", "anthropic", "gemini"]
+    """`openai-chat` is what OpenRouter and most other servers speak, too (with `address`)."""
+    model: str = Field(min_length=1)
+    """The provider's name for the model, best with its date."""
+    address: str | None = None
+    """Null: the provider's own, such as https://api.openai.com/v1."""
+    api_key_env: str | None = None
+    """Name of the environment variable that holds the key, never the key itself; null: the provider's usual one. A key
+    that is not there is looked for in the keyring, under the service `tailgauge` and this name."""
+    effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    """How much the model shall think, in the provider's own levels; null: its own default."""
+    thinking_budget: Int | None = Field(default=None, ge=0)
+    """Most thinking tokens, where the provider counts in tokens; 0: none."""
+    prompt_cache: bool | None = None
+    """Caching of prompts switched on (true) or off (false) on purpose; null: as the provider does it."""
+    sampling: bool = True
+    """False leaves temperature, top_p and seed out: models that think often refuse them. The provider's own sampling
+    is then unknown, and replies are drawn."""
+    logprobs: bool = True
+    """`choose`: ask for token probabilities where the API has them; without them choices are drawn."""
+    draws: Int = Field(default=8, ge=1, le=1000)
+    """`choose` without token probabilities: so many replies are drawn per cell, each paid for."""
+    concurrency: Int = Field(default=16, ge=1, le=1024)
+    """Most requests in flight; fewer while the provider asks for less."""
+    timeout_s: float = Field(default=300, gt=0)
+    """Longest time without anything new within one request."""
+    retries: Int = Field(default=6, ge=0, le=20)
+    """Further tries after 408, 409, 429, 5xx, a time-out, a lost connection or a reply that is no reply."""
+
+
+class PricesConfig(FrozenConfig):
+    """Where the price of an API model comes from when `model.price` is not stated."""
+
+    file: str | None = None
+    """A price table (see conf/prices.yaml); null: the packaged one."""
+    max_age_days: Int = Field(default=120, ge=1)
+    """A line older than this is refused."""
+    confirmed: bool = False
+    """True uses older lines, too: somebody has looked."""
+
+
 class ModelConfig(FrozenConfig):
     """Which weights, on which engine. `embedded`, `hub` or `path` says where the weights come from. A path
     or a hub id given on top of a chosen model replaces its weights and its name, so that one override
@@ -124,6 +169,7 @@ class ModelConfig(FrozenConfig):
     engine: EngineConfig | None = None
     """For the vLLM backends."""
     server: ServerConfig | None = None
+    api: ApiConfig | None = None
     price: Price = Price()
 
     @model_validator(mode="before")
@@ -199,6 +245,17 @@ class LatencyConfig(FrozenConfig):
     """Requests thrown away before the first timed one."""
 
 
+class ModelsConfig(FrozenConfig):
+    """Several models in one experiment, one run each (and pass), compared at the end."""
+
+    small: tuple[str, ...] = Field(min_length=1)
+    """Choices of `conf/model`: the models that the bar is to help."""
+    large: tuple[str, ...] = Field(min_length=1)
+    """Those that they are held against."""
+    passes: tuple[tuple[str, ...], ...] = Field(default=((),), min_length=1)
+    """Overrides of each run of every model, such as [measure=latency]."""
+
+
 class MarginConfig(FrozenConfig):
     """Differences too small to matter, stated before the run: what lies within is called equivalent."""
 
@@ -222,12 +279,14 @@ _OPERATIONAL: dict[str, tuple[str, ...]] = {
     "server": (
         "address", "port", "api_key_env", "concurrency", "timeout_s", "start_timeout_s", "retries",
     ),
+    "api": ("address", "api_key_env", "concurrency", "timeout_s", "retries"),
 }  # fmt: skip
 """Parts of `model` whose listed keys say where and with how much room a run is computed: a run that ran out of
 memory or time goes on under others. The manifest's `engine` tells what was used."""
 _LATER: dict[tuple[str, ...], Any] = {
     ("model", "engine"): None,
     ("model", "server"): None,
+    ("model", "api"): None,
     ("probe", "act", "thoughts"): None,
     ("probe", "choose", "thoughts"): None,
     ("latency", "warmups"): 1,
@@ -260,12 +319,20 @@ class RunConfig(FrozenConfig):
     when the next one would go beyond. The same command goes on from there."""
     max_spend: Amount | None = Field(default=None, gt=0)
     """Most money of the run, earlier sessions included, in the currency of `model.price`; stops as `max_time` does."""
+    models: ModelsConfig | None = None
+    """Instead of the one `model`; this object is then of one of them."""
+    prices: PricesConfig = PricesConfig()
+    cassette: Literal["record", "replay"] | None = None
+    """API models: keep every response in a file, or take them from one instead of asking the provider."""
+    cassette_file: str | None = None
+    """Null: `cassette.jsonl` in the run folder."""
 
     def digested(self) -> dict[str, Any]:
         """Plain data without what cannot change a result: the key under which runs are told apart."""
         plain = self.model_dump(mode="json", by_alias=True)
         del plain["results"], plain["max_time"], plain["max_spend"], plain["margins"], plain["tracker"]
         del plain["model"]["mirror"], plain["model"]["price"]
+        del plain["prices"], plain["cassette"], plain["cassette_file"], plain["models"]
         for part, keys in _OPERATIONAL.items():
             for key in keys if plain["model"][part] else ():
                 del plain["model"][part][key]

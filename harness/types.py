@@ -208,7 +208,8 @@ class ModelUsage:
     """Prompt tokens that were not computed for this cell, as the engine reports it."""
     reasoning_tokens: int | None = None
     reasoning_counted_by: str | None = None
-    """`token_ids`, or `retokenised` where an engine gives text alone and its ids are unknown."""
+    """`token_ids`, `retokenised` where an engine gives text alone and its ids are unknown, or `provider` where there is
+    only the provider's own figure."""
     reasoning_censored: bool = False
     """True when the reply was cut inside its thinking: the count is a lower bound."""
     predicted_cached_tokens: int | None = None
@@ -218,6 +219,8 @@ class ModelUsage:
     reported_reasoning_field: str | None = None
     reported_prompt_tokens: int | None = None
     """Prompt length by the provider's count, where it renders or counts for itself."""
+    cache_written_tokens: int | None = None
+    """Prompt tokens that the provider stored in its cache for this cell and may bill at a price of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +254,31 @@ class Thought:
 
 
 @dataclass(frozen=True, slots=True)
+class ProviderFacts:
+    """What a provider's API said of one cell beside the reply. A `choose` cell may have been several requests."""
+
+    model: str | None = None
+    """The model as the provider says that it was served."""
+    request_ids: tuple[str, ...] = ()
+    stop_reason: str | None = None
+    """In the provider's own word, of the last request."""
+    refused: int = 0
+    """Replies that the provider or the model's safety layer ended."""
+    requests: int = 1
+    """Requests that the cell needed (draws), each answered."""
+    tries: int = 1
+    """Attempts in all, those that failed included."""
+    broken: int = 0
+    """Attempts that broke after the provider had begun to answer: perhaps billed, though nothing came of them."""
+    choice_source: str | None = None
+    """`choose`: `logprobs` or `draws`; None for other probes."""
+    choice_counts: Mapping[str, int] = field(default_factory=dict)
+    """`choose` by draws: label → how often; replies that were none of the choices count under ''."""
+    prompt_cache: bool | None = None
+    """Whether caching of prompts was switched on or off on purpose."""
+
+
+@dataclass(frozen=True, slots=True)
 class ModelOutput:
     """What came back for one cell.
 
@@ -266,6 +294,8 @@ class ModelOutput:
     choice_logprobs: Mapping[str, float] | None = None
     error: str | None = None
     thoughts: tuple[Thought, ...] = ()
+    provider: ProviderFacts | None = None
+    """None: the model ran on an engine of ours."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from test_placements import PLACEMENTS
 
 from harness.delivery import Delivery
-from harness.dialects import TraceError, anthropic, one_condition, openai
+from harness.dialects import TraceError, anthropic, gemini, one_condition, openai, responses
 from harness.errors import ConfoundError
 from harness.state import derive
 from harness.statusbar.placements import (
@@ -139,10 +139,15 @@ def test_a_bar_at_any_place_under_any_policy_is_legal_or_refused_with_a_reason(
             assert getattr(placement, "needs", None) in ("tool", "system")
     for request in requests:
         assert openai.illegal(request.messages) is None
+        assert responses.illegal(request.messages) is None
+        put_in = len(request.messages) > len(request.base)
+        hoisted = gemini.illegal(request.messages)
+        assert hoisted is None or (
+            isinstance(placement, SystemTail) and put_in and "a system message after" in hoisted
+        )
         told = anthropic.illegal(request.messages)
         if told is None:
             continue
-        put_in = len(request.messages) > len(request.base)
         late = isinstance(placement, SystemTail) and put_in and "a system message after" in told
         unthought = placement.name == "own_action" and put_in and "must begin with thinking" in told
         assert late or unthought, told

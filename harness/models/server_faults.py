@@ -77,8 +77,11 @@ class Redactor:
 
     def __call__(self, text: str) -> str:
         """`text` on one line, without the key, cut to a readable length."""
-        clean = self._pattern.sub(MASK, text) if self._pattern else text
-        return " ".join(clean.split())[:_LONGEST]
+        return " ".join(self.whole(text).split())[:_LONGEST]
+
+    def whole(self, text: str) -> str:
+        """`text` as it is, without the key."""
+        return self._pattern.sub(MASK, text) if self._pattern else text
 
 
 def classify(error: Exception, redact: Redactor, silence_s: float) -> ProviderError:
@@ -98,9 +101,9 @@ def classify(error: Exception, redact: Redactor, silence_s: float) -> ProviderEr
     return ProviderError(f"malformed stream from the server: {redact(str(error))}")
 
 
-def silence(silence_s: float) -> TransportError:
-    """Nothing came, or nothing but keep-alives and empty chunks."""
-    return TransportError(f"the server was silent for {silence_s:g} s (model.server.timeout_s)")
+def silence(silence_s: float, key: str = "model.server.timeout_s") -> TransportError:
+    """Nothing came, or nothing but keep-alives and empty chunks, for longer than `key` allows."""
+    return TransportError(f"the server was silent for {silence_s:g} s ({key})")
 
 
 def _connection(error: openai.APIConnectionError, redact: Redactor) -> TransportError:

@@ -7,10 +7,13 @@ response's `network_stream`; both are documented extensions of it.
 
 import contextlib
 import socket
-from threading import Event, Lock, Thread
-from time import monotonic
+from threading import Condition, Lock, Thread
+from time import monotonic, sleep
 from typing import Any, Self
 from weakref import WeakSet
+
+_LOOK_S = 0.25
+"""So often the requests under way are looked at."""
 
 
 class Sockets:
@@ -49,20 +52,20 @@ class Headway:
 
     def __init__(self, silence_s: float) -> None:
         self.stalled = False
-        self._silence_s = silence_s
+        self.silence_s = silence_s
         self._last = monotonic()
         self._socket: socket.socket | None = None
-        self._over = Event()
         self._lock = Lock()
-        self._thread = Thread(target=self._watch, name="tailgauge-headway", daemon=True)
+        self._over = False
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        _WATCHER.add(self)
         return self
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
-            self._over.set()
+            self._over = True
+        _WATCHER.remove(self)
 
     def follow(self, response: Any) -> None:
         """The response whose body is read from now on."""
@@ -72,19 +75,49 @@ class Headway:
     def made(self) -> None:
         self._last = monotonic()
 
+    def check(self) -> None:
+        """Cuts the request if it has been silent for too long. Before there is a response the client's own time-out
+        rules."""
+        with self._lock:
+            late = self._last + self.silence_s <= monotonic()
+            if late and not self._over and not self.stalled and self._socket is not None:
+                self.stalled = True
+                _cut(self._socket)
+
+
+class _Watcher:
+    """One thread for all requests under way; it sleeps while there are none."""
+
+    def __init__(self) -> None:
+        self._watched: set[Headway] = set()
+        self._changed = Condition()
+        self._thread: Thread | None = None
+
+    def add(self, headway: Headway) -> None:
+        with self._changed:
+            self._watched.add(headway)
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = Thread(target=self._watch, name="tailgauge-headway", daemon=True)
+                self._thread.start()
+            elif len(self._watched) == 1:
+                self._changed.notify()
+
+    def remove(self, headway: Headway) -> None:
+        with self._changed:
+            self._watched.discard(headway)
+
     def _watch(self) -> None:
         while True:
-            # Before there is a response the client's own time-out rules.
-            left = self._last + self._silence_s - monotonic() if self._socket else self._silence_s
-            if left > 0:
-                if self._over.wait(left):
-                    return
-                continue
-            with self._lock:
-                if not self._over.is_set() and self._socket is not None:
-                    self.stalled = True
-                    _cut(self._socket)
-            return
+            with self._changed:
+                while not self._watched:
+                    self._changed.wait()
+                watched = list(self._watched)
+            for each in watched:
+                each.check()
+            sleep(min(_LOOK_S, *(each.silence_s / 8 for each in watched)))
+
+
+_WATCHER = _Watcher()
 
 
 def _socket_of(stream: Any) -> socket.socket | None:

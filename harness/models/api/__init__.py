@@ -1,0 +1,1 @@
+"""Models behind a provider's API: one module per provider, and what all of them share."""
