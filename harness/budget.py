@@ -7,11 +7,11 @@ Knows records, prices and seconds; knows no engine, no file and no other key of 
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from harness.types import EvalRecord, Request
+from harness.types import EvalRecord, ProviderFacts, Request
 
 HOUR = 3600.0
 _MILLION = 1e6
@@ -57,15 +57,22 @@ class Price(BaseModel):
     input_per_million: Amount | None = None
     cached_per_million: Amount | None = None
     """Prompt tokens that the provider had in its cache; null: they cost as much as others."""
+    cache_written_per_million: Amount | None = None
+    """Prompt tokens that the provider stores in its cache; null: they cost as much as others."""
     output_per_million: Amount | None = None
     """Generated tokens, thinking included."""
     per_hour: Amount | None = None
+    as_of: str | None = None
+    """Date of the price, ISO 8601, where it comes from a price table."""
+    source: str | None = None
+    """Where the table has it from."""
 
     @model_validator(mode="after")
     def _is_whole(self) -> "Price":
         tokens = {"input_per_million": self.input_per_million, "output_per_million": self.output_per_million}
         missing = [key for key, amount in tokens.items() if amount is None]
-        if len(missing) == 1 or (missing and self.cached_per_million is not None):
+        details = (self.cached_per_million, self.cache_written_per_million)
+        if len(missing) == 1 or (missing and any(amount is not None for amount in details)):
             raise ValueError(
                 f"{missing[0]} is missing; a price by token needs input and output (0 is allowed)"
             )
@@ -82,16 +89,33 @@ class Price(BaseModel):
         """Whether anything can be said of what a run costs."""
         return self.by_token or self.per_hour is not None
 
-    def of_tokens(self, prompt: float, cached: float | None, output: float | None) -> float | None:
-        """Cost of tokens; `cached` of the `prompt` tokens came out of a cache. An unknown `cached` counts as none,
-        which is the most that it can cost. None where `output` is unknown; 0 where tokens are not charged."""
+    def of_tokens(
+        self, prompt: float, cached: float | None, output: float | None, written: float | None = None
+    ) -> float | None:
+        """Cost of tokens; `cached` of the `prompt` tokens came out of a cache, `written` of them were stored in one. An
+        unknown `cached` counts as none, which is the most that it can cost, an unknown `written` as none, too. None
+        where `output` is unknown; 0 where tokens are not charged."""
         if self.input_per_million is None or self.output_per_million is None:
             return 0.0
         if output is None:
             return None
         cheap = min(cached or 0.0, prompt) if self.cached_per_million is not None else 0.0
-        total = (prompt - cheap) * self.input_per_million + output * self.output_per_million
-        return (total + cheap * (self.cached_per_million or 0.0)) / _MILLION
+        dear = min(written or 0.0, prompt - cheap) if self.cache_written_per_million is not None else 0.0
+        total = (prompt - cheap - dear) * self.input_per_million + output * self.output_per_million
+        total += cheap * (self.cached_per_million or 0.0) + dear * (self.cache_written_per_million or 0.0)
+        return total / _MILLION
+
+    def most_of(self, prompt: float, output: float) -> float:
+        """The most that a request of so many tokens can cost: nothing cached, and all of it stored where that is dearer."""
+        if self.input_per_million is None or self.output_per_million is None:
+            return 0.0
+        dearest = max(self.input_per_million, self.cache_written_per_million or 0.0)
+        return (prompt * dearest + output * self.output_per_million) / _MILLION
+
+    def stated(self) -> dict[str, Any]:
+        """For a manifest: the keys that were always there, and of the later ones those that are set."""
+        later = ("cache_written_per_million", "as_of", "source")
+        return {k: v for k, v in self.model_dump().items() if v is not None or k not in later}
 
     def of_seconds(self, seconds: float) -> float:
         """Cost of holding the machine; 0 where hours are not charged."""
@@ -111,6 +135,8 @@ def cost_of(record: EvalRecord, price: Price) -> float | None:
     """
     usage = record.output.usage
     prompt = usage.prompt_tokens if usage.reported_prompt_tokens is None else usage.reported_prompt_tokens
+    if record.output.provider is not None:
+        return _api_cost(record, record.output.provider, price, prompt)
     output: float | None = usage.completion_tokens
     drawn = record.probe != "choose" or bool(record.output.thoughts)
     if record.output.finish_reason == "error":
@@ -120,6 +146,21 @@ def cost_of(record: EvalRecord, price: Price) -> float | None:
     elif not drawn:
         output = 0  # probabilities are read, nothing is generated
     return price.of_tokens(prompt, usage.cached_tokens, output)
+
+
+def _api_cost(record: EvalRecord, facts: ProviderFacts, price: Price, prompt: float) -> float | None:
+    """What a cell at a provider cost: the requests that were answered by its own counts, and those that broke off in the
+    middle of an answer at the most that they can have cost, since nobody says whether they were billed."""
+    usage = record.output.usage
+    answered: float | None = 0.0
+    if facts.requests:
+        answered = price.of_tokens(
+            prompt, usage.cached_tokens, usage.completion_tokens, usage.cache_written_tokens
+        )
+    if answered is None:
+        return None
+    each = prompt / facts.requests if facts.requests else float(usage.prompt_tokens)
+    return answered + facts.broken * price.most_of(each, record.decoding.max_new_tokens)
 
 
 def most_new_tokens(request: Request) -> int:

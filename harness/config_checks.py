@@ -3,12 +3,17 @@
 `harness.config` says what each key means and what its value may be; this module holds one key against another.
 """
 
+import re
+from collections.abc import Mapping
+from datetime import date
 from typing import Any
+from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
 from harness.config import ProbeConfig, RunConfig, first_mistake
 from harness.errors import ConfigError
+from harness.prices import Found, look_up
 
 
 def resolve(plain: dict[str, Any], known_conditions: frozenset[str] = frozenset()) -> RunConfig:
@@ -17,13 +22,67 @@ def resolve(plain: dict[str, Any], known_conditions: frozenset[str] = frozenset(
 
     Raises ConfigError with one line per call: the first mistake, its dotted key and what to do.
     """
+    _check_key_names(plain)
     try:
         config = RunConfig.model_validate(plain)
     except ValidationError as error:
         raise ConfigError(first_mistake(error, "harness/config.py")) from error
     _check_conditions(config, known_conditions)
     _check_combinations(config)
-    return config
+    return _priced(config)
+
+
+_TABLED = {
+    "api.openai.com": "openai",
+    "openrouter.ai": "openrouter",
+    "api.anthropic.com": "anthropic",
+    "generativelanguage.googleapis.com": "gemini",
+}
+"""Host → provider in the price table; a server of somebody's own has no price there."""
+_OWN = {"openai-chat": "openai", "openai-responses": "openai", "anthropic": "anthropic", "gemini": "gemini"}
+
+
+def found_price(config: RunConfig) -> Found:
+    """What the price table says about an API model whose price the configuration does not state."""
+    api = config.model.api
+    assert api is not None
+    host = urlsplit(api.address).hostname if api.address else None
+    provider = _OWN[api.provider] if host is None else _TABLED.get(host)
+    if provider is None:
+        return Found(None, f"no price table for {host}; state model.price.*")
+    prices = config.prices
+    return look_up(
+        prices.file, provider, api.model,
+        today=date.today(), max_age_days=prices.max_age_days, confirmed=prices.confirmed,
+    )  # fmt: skip
+
+
+def _priced(config: RunConfig) -> RunConfig:
+    """With the price out of the table. Raises ConfigError where a cap on money needs one and there is none."""
+    if config.model.api is None or config.model.price.known:
+        return config
+    found = found_price(config)
+    if found.price is None:
+        if config.max_spend is not None:
+            raise ConfigError(f"max_spend={config.max_spend:g}: {found.why}")
+        return config
+    return config.model_copy(update={"model": config.model.model_copy(update={"price": found.price})})
+
+
+_VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
+
+
+def _check_key_names(plain: Mapping[str, Any]) -> None:
+    """Where the name of a variable is asked for somebody will one day put the key itself: it is not repeated, and
+    gets into no dump of a configuration. Before anything else is looked at, whose message might show it."""
+    for part in ("server", "api"):
+        settings = (plain.get("model") or {}).get(part)
+        name = settings.get("api_key_env") if isinstance(settings, Mapping) else None
+        if name is not None and not (isinstance(name, str) and _VARIABLE.fullmatch(name)):
+            raise ConfigError(
+                f"model.{part}.api_key_env: expected the name of an environment variable in capital letters, digits and "
+                "underscores, such as OPENAI_API_KEY; put the key into that variable, never here"
+            )
 
 
 def _check_conditions(config: RunConfig, known: frozenset[str]) -> None:
@@ -55,7 +114,8 @@ def _check_conditions(config: RunConfig, known: frozenset[str]) -> None:
 def _check_combinations(config: RunConfig) -> None:
     if not config.probe:
         raise ConfigError("probe: no probe is on; e.g. probe=[choose] or probe=[act]")
-    if config.max_spend is not None and not config.model.price.known:
+    _check_api(config)
+    if config.max_spend is not None and not config.model.price.known and config.model.api is None:
         raise ConfigError(
             f"max_spend={config.max_spend:g}: what {config.model.name} costs is not known; set model.price.currency with "
             "model.price.input_per_million and output_per_million, or with model.price.per_hour; or use max_time"
@@ -68,7 +128,8 @@ def _check_combinations(config: RunConfig) -> None:
                 "probe=[choose], or remove sequential"
             )
     greedy = config.model.decoding.source == "stated" and config.model.decoding.temperature == 0
-    if config.epochs > 1 and greedy:
+    drawn = config.model.api is not None and not config.model.api.sampling
+    if config.epochs > 1 and greedy and not drawn:
         raise ConfigError(
             "epochs > 1 with greedy decoding repeats the same reply; set model.decoding.temperature or epochs=1"
         )
@@ -91,13 +152,57 @@ def _check_combinations(config: RunConfig) -> None:
                 raise ConfigError(f"{key}.filler_tokens: give token counts, e.g. [0, 1000]")
 
 
+def _check_api(config: RunConfig) -> None:
+    """What a model behind an API, and a cassette of its replies, do not go together with."""
+    api = config.model.api
+    if api is None:
+        for key, value in (("cassette", config.cassette), ("cassette_file", config.cassette_file)):
+            if value is not None:
+                raise ConfigError(
+                    f"{key}: only the replies of an API model are recorded (model.api); remove it"
+                )
+        return
+    if config.model.server is not None or config.model.engine is not None:
+        raise ConfigError("model.api: a model is behind an API, a server or an engine; set one of them")
+    if config.cassette_file is not None and config.cassette is None:
+        raise ConfigError("cassette_file: say what to do with it: cassette=record or cassette=replay")
+    if config.measure == "latency" and config.cassette == "replay":
+        raise ConfigError(
+            "measure=latency with cassette=replay: a recorded reply has no latency; take measure=throughput, or leave the "
+            "cassette out"
+        )
+    if api.effort is not None and api.thinking_budget is not None:
+        raise ConfigError(
+            "model.api.effort and model.api.thinking_budget both say how much to think; set one of them"
+        )
+    stated = config.model.decoding.source == "stated"
+    if not stated:
+        raise ConfigError(
+            "model.decoding.source=model: an API has no generation configuration to read; state the parameters"
+        )
+    if config.model.decoding.top_k or config.model.decoding.repetition_penalty != 1.0:
+        raise ConfigError(
+            "model.decoding.top_k and repetition_penalty: not every API can be told; leave them at 0 and 1"
+        )
+    if config.sequential is not None:
+        raise ConfigError(
+            "sequential: the cells of an API model are computed in any order; remove it, or set max_spend"
+        )
+    choose = config.probe.get("choose")
+    if choose is not None and choose.thoughts is not None:
+        raise ConfigError(
+            "probe.choose.thoughts: an API thinks before each draw by itself; remove it (model.api.draws says how many "
+            "replies are drawn)"
+        )
+
+
 def _check_choose(config: RunConfig) -> None:
     """`choose` reads probabilities right after the prompt, or after thoughts where the model thinks."""
     choose, thinking = config.probe.get("choose"), config.model.thinking
     for name, probe in config.probe.items():
         if name != "choose" and probe.thoughts is not None:
             raise ConfigError(f"probe.{name}.thoughts: a reply has one thought, its own; remove it")
-    if choose is None:
+    if choose is None or config.model.api is not None:
         return
     if config.model.server is not None:
         raise ConfigError(
