@@ -74,6 +74,15 @@ class Tally:
     seconds: float = 0.0
     stopped: Stop | None = None
 
+    def count_in(self, output: ModelOutput) -> bool:
+        """Adds one output; False when it is an error."""
+        self.cells += 1
+        self.prompt_tokens += output.usage.prompt_tokens
+        self.new_tokens += output.usage.completion_tokens or 0
+        failed = output.finish_reason == "error"
+        self.failed += failed
+        return not failed
+
 
 def finish_cell(
     ready: ReadyCell, batch: int, output: ModelOutput, setting: Setting, predicted: int | None = None
@@ -133,6 +142,8 @@ def _with_thinking(
 ) -> tuple[ModelOutput, ParsedReply]:
     """Adds the think span's length, counted on the reply's own token ids (an engine that has only the
     text says so in `reasoning_counted_by`)."""
+    if output.provider is not None:
+        return _with_reported(output, parsed)
     count = count_reply(output, think_open, template)
     usage = replace(
         output.usage,
@@ -142,6 +153,21 @@ def _with_thinking(
     )
     parsed = replace(
         parsed, thinking_start_missing=count.start_missing, thinking_end_missing=count.end_missing
+    )
+    return replace(output, usage=usage), parsed
+
+
+def _with_reported(output: ModelOutput, parsed: ParsedReply) -> tuple[ModelOutput, ParsedReply]:
+    """A provider shows its thinking as a summary, or not at all, and tells no token ids: its own figure is the only one,
+    and is recorded as that. A reply that was cut before anything was said was cut inside its thinking."""
+    usage = output.usage
+    cut = output.finish_reason == "length" and not parsed.content.strip() and not parsed.tool_calls
+    reported = usage.reported_reasoning_tokens
+    usage = replace(
+        usage,
+        reasoning_tokens=reported,
+        reasoning_counted_by="provider" if reported is not None else None,
+        reasoning_censored=cut and bool(reported),
     )
     return replace(output, usage=usage), parsed
 
@@ -332,7 +358,7 @@ def run_all(
                 log.append(record)
                 if meter is not None:
                     meter.add(record)
-                good = _count_in(tally, output) or good
+                good = tally.count_in(output) or good
                 tally.seconds = perf_counter() - begun
                 progress(len(log.finished), total)
             # By sample: one that the engine refuses fails in each arm, which is no sign that the engine is gone.
@@ -368,16 +394,6 @@ def _warm_up(batch: ReadyBatch, model: Model, alone: Alone) -> None:
                 model.run_alone(backwards, alone.cache, 0)
             except ConfoundError:
                 model.run_alone(request, alone.cache, 0)
-
-
-def _count_in(tally: Tally, output: ModelOutput) -> bool:
-    """Adds one output to the tally; False when it is an error."""
-    tally.cells += 1
-    tally.prompt_tokens += output.usage.prompt_tokens
-    tally.new_tokens += output.usage.completion_tokens or 0
-    failed = output.finish_reason == "error"
-    tally.failed += failed
-    return not failed
 
 
 def rescore(records: Sequence[EvalRecord], score: Scorer) -> list[EvalRecord]:

@@ -50,6 +50,12 @@ def test_every_experiment_composes_and_validates(name: str) -> None:
 def test_every_model_composes(name: str) -> None:
     more = ["model.path=/some/folder"] if name == "local" else ["probe=[act]"]
     config = compose([f"model={name}", *more])
+    if config.model.api is not None:  # named after the provider's model, not after the file
+        assert config.model.target == "harness.models.api.engine.ApiModel"
+        assert config.model.api.model.endswith(config.model.name.removeprefix("openrouter-")) or (
+            config.model.api.model.startswith(config.model.name)
+        )
+        return
     engine = "vllm_engine.VllmModel" if name.endswith("-vllm") else "hf.TransformersModel"
     if config.model.server is not None:
         engine = "server.ServerModel"

@@ -35,7 +35,8 @@ class Bench:
 
     @property
     def inputs(self) -> dict[str, Any]:
-        """Hashes of what the configuration only names; a run resumes on exactly these."""
+        """Hashes of what the configuration only names; a run resumes on exactly these. A model behind an API has no
+        weights here: those are the reference tokenizer's."""
         bars = {c.name: digest for c in self.conditions if (digest := file_digest(c.bar))}
         return {
             "scenario": content_hash(self.scenario),

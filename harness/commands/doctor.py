@@ -17,6 +17,7 @@ from harness.commands.build import local_folder
 from harness.compose import compose, options
 from harness.config import RunConfig
 from harness.errors import TemplateError
+from harness.models.api.keys import known_variables
 from harness.paths import cache_dir, search_dirs
 from harness.template import ChatTemplate
 from harness.template_check import check_template
@@ -53,11 +54,17 @@ def _machine() -> None:
     table.add_row("processor", f"{os.cpu_count()} cores, {memory:.0f} GiB memory")
     table.add_row("GPU", ", ".join(gpu_names()) or "none")
     table.add_row("packages", ", ".join(_package(name) for name in _PACKAGES))
+    table.add_row("API keys", ", ".join(_keys()))
     table.add_row("vllm", "installed" if importlib.util.find_spec("vllm") else "not installed")
     table.add_row("cache", f"{cache} ({shutil.disk_usage(existing).free / 2**30:.0f} GiB free)")
     for name in ("conf", "scenarios"):
         table.add_row(name, ", then ".join(str(folder) for folder in search_dirs(name)))
     console.out.print(table)
+
+
+def _keys() -> list[str]:
+    """Whose key is there; never the key."""
+    return [f"{name} {'set' if found else 'not set'}" for name, found in known_variables()]
 
 
 def _package(name: str) -> str:

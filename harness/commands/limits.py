@@ -3,7 +3,7 @@
 Reads the run folder and the configuration for `harness.budget`, which does the counting.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from time import perf_counter
 from typing import Any
@@ -13,8 +13,7 @@ from harness.config import RunConfig
 from harness.preflight import Preflight
 from harness.runlog import RunLog, read_manifest
 from harness.runlog.manifest import write_manifest
-from harness.runlog.rows import open_rows, parse_row
-from harness.types import EvalRecord
+from harness.runlog.rows import every_row
 
 
 def start_meter(config: RunConfig, log: RunLog) -> Meter | None:
@@ -27,20 +26,13 @@ def start_meter(config: RunConfig, log: RunLog) -> Meter | None:
     limits = Limits(config.max_time, config.max_spend, config.model.price)
     if config.max_spend is None:
         return Meter(limits, perf_counter, earlier_pace=pace)
-    records = list(_every_row(log))
+    records = list(every_row(log.path))
     spans = [(_at(str(each["started"])), _at(str(each["ended"]))) for each in sessions]
     rows = [_at(record.output.timing.started_at) for record in records]
     meter = Meter(limits, perf_counter, held_seconds(spans, rows, pace), pace)
     for record in records:
         meter.add_earlier(record)
     return meter
-
-
-def _every_row(log: RunLog) -> Iterator[EvalRecord]:
-    """Also the rows of failed requests whose cells were tried again later: they may have been billed."""
-    with open_rows(log.path) as handle:
-        for number, line in enumerate(handle, start=1):
-            yield parse_row(log.path, number, line)
 
 
 def _at(moment: str) -> float:

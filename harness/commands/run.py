@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from harness.budget import Stop, Watch, Watches
 from harness.commands import console
@@ -15,7 +15,9 @@ from harness.commands.build import Bench, build, load_model
 from harness.commands.limits import note_stop, start_meter
 from harness.compose import build_tracker, compose, sweep
 from harness.config import RunConfig
-from harness.errors import ModelError, RunLogError
+from harness.config_checks import found_price
+from harness.errors import ConfigError, ModelError, RunLogError
+from harness.lots import run_lots
 from harness.models.base import Model
 from harness.runlog import (
     RunLog,
@@ -33,7 +35,7 @@ from harness.scorers import score_record
 _VLLM = "harness.models.vllm_engine."
 STOPPED = 3
 """Exit code of a run that `max_time` or `max_spend` stopped."""
-_SAME_ENGINE = ("backend", "kind", "api", "model", "device", "dtype")
+_SAME_ENGINE = ("backend", "kind", "api", "model", "host", "device", "dtype")
 """Facts of an engine that must not change within a run."""
 
 
@@ -46,6 +48,17 @@ def execute_all(runs: Sequence[Sequence[str]]) -> int:
     """Runs each list of overrides; the exit code of the first that fails, or STOPPED when a limit ended one of them
     (a limit is per run: the others go on). All are checked before the first one costs anything."""
     configs = [compose(overrides) for overrides in runs]
+    if any(config.models for config in configs):
+        if len(runs) > 1:
+            raise ConfigError("models: an experiment with several models is one command; run it without -m")
+        from harness.commands.several import execute_several  # the comparison's statistics; only here
+
+        return execute_several(runs[0], configs[0], execute_each)
+    return execute_each(runs, configs)
+
+
+def execute_each(runs: Sequence[Sequence[str]], configs: Sequence[RunConfig]) -> int:
+    """As `execute_all`, for configurations that were checked."""
     # An engine of vLLM gives its memory back when its process ends, and no sooner for certain.
     apart = len(runs) > 1 and any(config.model.target.startswith(_VLLM) for config in configs)
     if len(runs) > 1 and any(config.max_time or config.max_spend for config in configs):
@@ -87,11 +100,17 @@ def execute(config: RunConfig) -> Path:
     """One run, its tables and figures; returns the run folder. Where a limit ended the run before its end, the
     manifest's `stopped` says so, and tables and figures are those of the finished cells."""
     tracker = build_tracker(config.tracker)  # a mistake in it is told before anything is spent
+    if config.model.api is not None:
+        from harness.commands.api_session import check_reachable  # HTTP clients; only where one is used
+
+        check_reachable(config)
     folder = run_folder(Path(config.results), config.experiment, config.model.name, config.digested())
     with console.weights() as report:
         bench = build(config, report)
     total = len(bench.preflight.cell_order)
-    with RunLog.open(folder, _manifest(bench, folder), config.digested()) as log:
+    alike = _alike(bench)
+    manifest = _manifest(bench, folder) | ({"one_condition": alike} if alike else {})
+    with RunLog.open(folder, manifest, config.digested()) as log:
         left = total - len(log.finished)
         done = f", {len(log.finished)} finished earlier" if log.finished else ""
         console.note(
@@ -99,7 +118,8 @@ def execute(config: RunConfig) -> Path:
         )
         _tell_left_out(config)
         _tell_margins(config, folder)
-        for sentence in bench.preflight.left_out:
+        _tell_price(config)
+        for sentence in (*bench.preflight.left_out, *alike):
             console.note(sentence)
         stop = _compute(bench, log) if left else None
         if not left:
@@ -115,6 +135,16 @@ def execute(config: RunConfig) -> Path:
     return folder
 
 
+def _alike(bench: Bench) -> list[str]:
+    """What conditions an API makes one of; raises ConfoundError for a conversation that it would refuse."""
+    api = bench.config.model.api
+    if api is None:
+        return []
+    from harness.commands.api_session import alike, said_alike
+
+    return said_alike(api.provider, alike(api.provider, bench.preflight))
+
+
 def _tell_elsewhere(config: RunConfig, folder: Path) -> None:
     """A finished run is shown again; whose it is must be plain when another server was named."""
     asked = config.model.server.address if config.model.server else None
@@ -128,6 +158,12 @@ def _tell_margins(config: RunConfig, folder: Path) -> None:
     asked, stated = config.margins.model_dump(), read_manifest(folder).get("margins")
     if stated is not None and stated != asked:
         console.note(f"margins stay those that the run was begun with: {stated} (asked for: {asked})")
+
+
+def _tell_price(config: RunConfig) -> None:
+    """An API model without a price that may be used: its cost stays unknown, which nobody should learn at the end."""
+    if config.model.api is not None and not config.model.price.known:
+        console.note(f"cost stays unknown: {found_price(config).why}")
 
 
 def _tell_left_out(config: RunConfig) -> None:
@@ -149,7 +185,7 @@ def _compute(bench: Bench, log: RunLog) -> Stop | None:
     meter = _watches(bench, log)
     if meter is not None and (stop := meter.stop(requests_of(unfinished(bench.preflight, log)[0]))):
         return stop
-    model = load_model(bench, log.run_dir)
+    model = _load(bench, log)
     latency = bench.config.latency
     alone = Alone(latency.cache, latency.warmups) if bench.config.measure == "latency" else None
     tally = Tally()
@@ -158,10 +194,11 @@ def _compute(bench: Bench, log: RunLog) -> Stop | None:
         before = model.computed_tokens
         try:
             with console.cells() as progress:
-                run_all(
-                    bench.preflight, model, log, _setting(bench),
-                    alone=alone, progress=progress, tally=tally, meter=meter,
-                )  # fmt: skip
+                how: dict[str, Any] = {"progress": progress, "tally": tally, "meter": meter}
+                if bench.config.model.api is not None and alone is None:
+                    run_lots(bench.preflight, cast(Any, model), log, _setting(bench), **how)
+                else:
+                    run_all(bench.preflight, model, log, _setting(bench), alone=alone, **how)
         except BaseException:
             # Also of a session that was stopped; a full disk has been told of already.
             with contextlib.suppress(RunLogError):
@@ -171,6 +208,15 @@ def _compute(bench: Bench, log: RunLog) -> Stop | None:
     finally:
         model.close()
     return tally.stopped
+
+
+def _load(bench: Bench, log: RunLog) -> Model:
+    """The run's model; one behind an API also gets the run's purse and cassette."""
+    if bench.config.model.api is None:
+        return load_model(bench, log.run_dir)
+    from harness.commands.api_session import open_model
+
+    return open_model(bench, log)
 
 
 def _watches(bench: Bench, log: RunLog) -> Watches | None:
@@ -232,11 +278,17 @@ def _setting(bench: Bench) -> Setting:
     return Setting(
         scenario=bench.scenario.name,
         model=bench.config.model.name,
-        thinking=bench.config.model.thinking,
+        thinking="native" if _api_thinks(bench.config) else bench.config.model.thinking,
         bars={c.name: (c.bar_name, c.placement_name) for c in bench.conditions},
         template=bench.template,
         score=score_record,
     )
+
+
+def _api_thinks(config: RunConfig) -> bool:
+    """Whether a model behind an API was told to think. One that does so by default is not told of: its figures are."""
+    api = config.model.api
+    return api is not None and (api.effort not in (None, "none") or bool(api.thinking_budget))
 
 
 def _manifest(bench: Bench, folder: Path) -> dict[str, Any]:
@@ -247,6 +299,8 @@ def _manifest(bench: Bench, folder: Path) -> dict[str, Any]:
         "measure": config.measure,
         "model": {
             "name": config.model.name,
+            **({"api": config.model.api.provider, "id": config.model.api.model} if config.model.api else {}),
+            # Of a model behind an API: those of the reference tokenizer.
             "source": bench.weights.source,
             "sha256": bench.weights.sha256,
             "revision": bench.weights.revision,
@@ -259,7 +313,7 @@ def _manifest(bench: Bench, folder: Path) -> dict[str, Any]:
         "started": datetime.now(UTC).isoformat(),
         "margins": config.margins.model_dump(),
         **({"sequential": config.sequential.model_dump()} if config.sequential else {}),
-        **({"price": config.model.price.model_dump()} if config.model.price.known else {}),
+        **({"price": config.model.price.stated()} if config.model.price.known else {}),
         **provenance(),
     }
 

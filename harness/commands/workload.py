@@ -22,7 +22,7 @@ VLLM_BLOCK = 16
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One probe × series × condition of a design. `prompt`: tokens of all its cells together, None without a
+    """One probe × series × condition of a design. `prompt`: tokens of all its requests together, None without a
     tokenizer."""
 
     probe: str
@@ -53,10 +53,15 @@ def parts_of(config: RunConfig, cells: Iterable[Cell], requests: Mapping[str, Re
 def _part(config: RunConfig, cells: list[Cell], requests: Mapping[str, Request] | None) -> Part:
     first = cells[0]
     probe = config.probe[first.probe]
-    per_cell = (probe.thoughts or 0) if first.probe == "choose" else 1
+    choose, api = first.probe == "choose", config.model.api
+    per_cell = (probe.thoughts or 0) if choose else 1
+    asked = 1
+    if choose and api is not None:
+        # Fewer where the API tells token probabilities, which nobody knows before.
+        per_cell = asked = api.draws
     prompt = None
     if requests is not None:
-        prompt = sum(len(requests[cell.id].prompt.ids) for cell in cells)
+        prompt = asked * sum(len(requests[cell.id].prompt.ids) for cell in cells)
     return Part(
         probe=first.probe,
         series=first.sample.series,
@@ -81,7 +86,7 @@ def computed_tokens(config: RunConfig, preflight: Preflight) -> int | None:
     if target not in (_TREE, _BLOCKS) or any(request.thoughts for request in _requests(preflight)):
         return None
     if config.measure == "latency":
-        if config.latency.cache == "natural":
+        if config.latency.cache == "natural" and target != _TREE:
             return None
         first = preflight.batches[0].cells[0].request
         alone = sum(len(request.prompt.ids) for request in _requests(preflight))

@@ -86,6 +86,13 @@ def rows_at(path: Path, places: Iterable[Place]) -> Iterator[EvalRecord]:
             yield parse_row(path, place.line, handle.readline())
 
 
+def every_row(path: Path) -> Iterator[EvalRecord]:
+    """Also the rows of failed requests whose cells were tried again later: they may have been billed."""
+    with open_rows(path) as handle:
+        for number, line in enumerate(handle, start=1):
+            yield parse_row(path, number, line)
+
+
 def open_rows(path: Path) -> BinaryIO:
     """`path` opened for reading; RunLogError when it cannot be."""
     try:
