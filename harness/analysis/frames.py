@@ -33,7 +33,8 @@ _NUMBERS = (
     "prior_calls", "limit", "filler_tokens", "epoch", "bar_tokens", "decoding.max_new_tokens",
     "output.usage.prompt_tokens", "output.usage.completion_tokens", "output.usage.cached_tokens",
     "output.usage.predicted_cached_tokens", "output.usage.reasoning_tokens",
-    "output.usage.reported_reasoning_tokens", "score.p_act", "score.p_act_norm", "score.logit_act",
+    "output.usage.reported_reasoning_tokens", "output.usage.reported_prompt_tokens",
+    "output.usage.cache_written_tokens", "score.p_act", "score.p_act_norm", "score.logit_act",
     "score.choice_mass", "score.answer", "score.right",
 )  # fmt: skip
 _KEYS = ("measure", "cache_state")

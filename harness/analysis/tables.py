@@ -15,6 +15,7 @@ from harness.analysis.decisions import Row, arms_there, choose, detection, outco
 from harness.analysis.frames import RunData
 from harness.analysis.lengths import length
 from harness.analysis.places import places
+from harness.analysis.provider import provider
 from harness.analysis.slopes import slopes
 from harness.analysis.table import Shown, Table, frame
 
@@ -55,12 +56,12 @@ def cells(run: RunData) -> Table:
 
 def build_tables(run: RunData) -> dict[str, Table]:
     """Every table by name, in reading order; a table without data says so. `places` only where a bar stands at two,
-    `asides` only where there are free answers and their texts."""
+    `asides` only where there are free answers and their texts, `provider` only for a run on an API."""
     made = (
         cells(run), choose(run), comparisons(run), places(run), rates(run), outcomes(run), detection(run),
         asides(run), ask(run),
         prior_calls(run), filler(run), length(run), slopes(run), tokens(run), throughput(run), cache(run),
-        latency(run),
+        latency(run), provider(run),
     )  # fmt: skip
     return {table.name: table for table in made if table is not None}
 

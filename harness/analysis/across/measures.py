@@ -18,6 +18,7 @@ from harness.analysis.frames import KEYS, SIDES, RunData
 from harness.budget import Price
 from harness.types import LOGIT_BOUND
 
+_REPORTED, _WRITTEN = "output.usage.reported_prompt_tokens", "output.usage.cache_written_tokens"
 Sides = tuple[float, float]
 
 
@@ -106,12 +107,16 @@ def costed_cells(entry: Entry) -> pd.DataFrame:
 
 
 def token_cost(cells: pd.DataFrame, price: Price) -> "pd.Series[float]":
-    """What each cell's tokens cost; nan where the prompt's or the output's are unknown. Cached tokens that nobody
-    counted are billed in full, which is the most that they can cost."""
-    counts = zip(*(_known(cells[column]) for column in (PROMPT, CACHED, OUTPUT)), strict=True)
+    """What each cell's tokens cost; nan where the prompt's or the output's are unknown. The prompt is billed by the
+    provider's count where there is one. Cached tokens that nobody counted are billed in full, which is the most that
+    they can cost."""
+    nothing = pd.Series(np.nan, cells.index)
+    reported, written_all = cells.get(_REPORTED, nothing), cells.get(_WRITTEN, nothing)
+    billed = reported.fillna(cells[PROMPT])
+    counts = zip(*map(_known, (billed, cells[CACHED], cells[OUTPUT], written_all)), strict=True)
     costs = [
-        None if prompt is None else price.of_tokens(prompt, cached, output)
-        for prompt, cached, output in counts
+        None if prompt is None else price.of_tokens(prompt, cached, output, written)
+        for prompt, cached, output, written in counts
     ]
     return pd.Series(costs, cells.index, dtype="float64")
 
