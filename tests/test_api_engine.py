@@ -228,12 +228,12 @@ def test_a_cap_holds_before_a_request_leaves_and_the_run_goes_on_under_a_higher_
 ) -> None:
     price = Price(currency="USD", input_per_million=1, cached_per_million=0.1, output_per_million=4)
     with serve("openai-chat") as server:
-        made = bench("openai-chat", server.address, tiny_model, *PRICED, "max_spend=0.02")
+        made = bench("openai-chat", server.address, tiny_model, *PRICED, "max_spend=0.012")
         tally = compute(made, tmp_path)
         first = len(server.seen)
         spent = sum(cost_of(row, price) or math.inf for row in records(tmp_path))
         assert tally.stopped is not None and tally.stopped.reason == "max_spend"
-        assert 0 < first < len(made.preflight.cell_order) and spent <= 0.02
+        assert 0 < first < len(made.preflight.cell_order) and spent <= 0.012
         assert compute(made, tmp_path).cells == 0 and len(server.seen) == first  # nothing more fits
         whole = bench("openai-chat", server.address, tiny_model, *PRICED, "max_spend=1")
         assert compute(whole, tmp_path).stopped is None

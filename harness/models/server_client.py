@@ -15,6 +15,7 @@ import openai
 
 from harness.config import ServerConfig
 from harness.errors import ModelError, ProviderError
+from harness.models.addresses import checked_address
 from harness.models.server_faults import Redactor, StatusError, classify, persist, silence
 from harness.models.server_sockets import Headway, Sockets
 
@@ -29,7 +30,7 @@ class Connection:
     """One server. `closing` ends waiting for it. Raises ModelError for an address or a key that cannot be."""
 
     def __init__(self, address: str, settings: ServerConfig, closing: Event) -> None:
-        self.address = _checked(address)
+        self.address = checked_address(address, "server", "http://localhost:8000/v1")
         self.root = self.address.removesuffix("/v1")
         self.key_name = settings.api_key_env
         key = key_from(settings.api_key_env)
@@ -125,19 +126,6 @@ def _version(connection: Connection, path: str) -> str | None:
     except ProviderError:
         return None
     return str(answer["version"]) if isinstance(answer, dict) and "version" in answer else None
-
-
-def _checked(address: str) -> str:
-    """The address without a trailing slash. Raises ModelError; never repeats what may be a password."""
-    parts = urlsplit(address)
-    if parts.username or parts.password or parts.query:
-        raise ModelError(
-            "model.server.address holds a name, a password or a query; put the key into an environment variable "
-            "and name it in model.server.api_key_env"
-        )
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ModelError(f"model.server.address={address}: expected something like http://localhost:8000/v1")
-    return address.rstrip("/")
 
 
 def key_from(variable: str | None) -> str | None:

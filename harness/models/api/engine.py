@@ -9,8 +9,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from time import perf_counter, sleep
@@ -23,28 +22,20 @@ from harness.models.api.base import Answer, Call
 from harness.models.api.chances import chances_of
 from harness.models.api.faults import ThrottledError, fault_of, limits_of
 from harness.models.api.open import open_session
+from harness.models.api.outputs import Asked, answered, chose, failed
 from harness.models.api.purse import SpentError
-from harness.models.api.replies import chosen, drawn_logprobs, text_of
+from harness.models.api.replies import chosen, drawn_logprobs
 from harness.models.api.session import Session
 from harness.models.api.wire import Attempt, trying
 from harness.models.base import Then, in_passes
 from harness.models.server_faults import StatusError, persist
 from harness.models.server_sockets import Headway
-from harness.types import CacheState, ModelOutput, ModelUsage, ProviderFacts, Request, Timing
+from harness.types import CacheState, ModelOutput, Request, Timing
 
 _LEAVE_S = 1.0
 """What is in flight has this long to end when a run is left."""
 _LOCKED_OUT = (401, 402, 403)
 """No other request would fare better."""
-
-
-@dataclass(slots=True)
-class _Count:
-    """What became of a cell's requests so far."""
-
-    answers: list[Answer] = field(default_factory=list)
-    tries: int = 0
-    broken: int = 0
 
 
 class ApiModel:
@@ -206,65 +197,59 @@ class ApiModel:
                 raise ModelError("a model behind an API needs the conversation, which this request has not")
 
     def _cell(self, request: Request, abandoned: Event, *, timed: bool) -> ModelOutput:
-        count = _Count()
-        started = _now()
+        asked = Asked(self._api.prompt_cache)
         try:
             if request.choices:
-                return self._choose(request, abandoned, count, started)
-            answer = self._ask(self.call_of(request), f"{request.cell_id}#0", abandoned, count)
+                return self._choose(request, abandoned, asked)
+            answer = self._ask(self.call_of(request), f"{request.cell_id}#0", abandoned, asked)
         except ProviderError as error:
             if isinstance(error, StatusError) and error.status in _LOCKED_OUT:
                 raise ModelError(f"{self._api.provider}: {error}; nothing else was asked") from None
-            return self._failed(request, count, started, str(error))
+            return failed(request, asked, str(error))
         except SpentError:
-            if not count.tries:
+            if not asked.tries:
                 raise
             # Some of the cell is paid for: its row says so, and it is computed anew under a higher cap.
             self.spent_out = True
             self._halted.set()
-            return self._failed(request, count, started, "max_spend was reached within the cell")
-        output = self._output(request, count, started)
+            return failed(request, asked, "max_spend was reached within the cell")
+        output = answered(request, asked)
         if not timed:
             return output
-        timing = Timing(started, answer.total, answer.first_token, answer.first_answer_token)
+        timing = Timing(asked.started, answer.total, answer.first_token, answer.first_answer_token)
         return replace(output, timing=timing)
 
-    def _choose(self, request: Request, abandoned: Event, count: _Count, started: str) -> ModelOutput:
+    def _choose(self, request: Request, abandoned: Event, asked: Asked) -> ModelOutput:
         """Probabilities of the choices: read off one forced call, or counted over draws."""
         labels = sorted(request.choices)
         call = self.call_of(request)
-        first = self._ask_first(call, request, abandoned, count)
+        first = self._ask_first(call, request, abandoned, asked)
         told = chances_of(first, labels) if not self._no_chances else None
         if told is not None:
-            output = self._output(request, count, started)
-            facts = replace(_facts(output), choice_source="logprobs")
-            return replace(output, finish_reason="choice", choice_logprobs=told, provider=facts)
+            return chose(answered(request, asked), told, "logprobs")
         plain = replace(call, logprobs=False)
         for draw in range(1, self._api.draws):
             seed = None if plain.seed is None else _seed(plain.seed, draw)
-            self._ask(replace(plain, seed=seed), f"{request.cell_id}#{draw}", abandoned, count)
+            self._ask(replace(plain, seed=seed), f"{request.cell_id}#{draw}", abandoned, asked)
         counts: dict[str, int] = {}
-        for answer in count.answers:
+        for answer in asked.answers:
             label = chosen(answer, labels) or ""
             counts[label] = counts.get(label, 0) + 1
-        output = self._output(request, count, started)
-        facts = replace(_facts(output), choice_source="draws", choice_counts=counts)
-        logprobs = drawn_logprobs(counts, labels)
-        return replace(output, finish_reason="choice", choice_logprobs=logprobs, provider=facts)
+        return chose(answered(request, asked), drawn_logprobs(counts, labels), "draws", counts)
 
-    def _ask_first(self, call: Call, request: Request, abandoned: Event, count: _Count) -> Answer:
+    def _ask_first(self, call: Call, request: Request, abandoned: Event, asked: Asked) -> Answer:
         """The first draw, with token probabilities where the model has them; a model that refuses them is not asked
         for them again."""
         label = f"{request.cell_id}#0"
         if not call.logprobs:
-            return self._ask(call, label, abandoned, count)
+            return self._ask(call, label, abandoned, asked)
         try:
-            return self._ask(call, label, abandoned, count)
+            return self._ask(call, label, abandoned, asked)
         except StatusError as error:
             if error.status != 400 or "logprob" not in str(error).lower():
                 raise
         self._no_chances = True
-        return self._ask(replace(call, logprobs=False), label, abandoned, count)
+        return self._ask(replace(call, logprobs=False), label, abandoned, asked)
 
     # -- requests -------------------------------------------------------------------------------------------
 
@@ -288,7 +273,7 @@ class ApiModel:
             keep_reasoning=self._settings.keep_reasoning,
         )
 
-    def _ask(self, call: Call, label: str, abandoned: Event, count: _Count) -> Answer:
+    def _ask(self, call: Call, label: str, abandoned: Event, asked: Asked) -> Answer:
         """One answered request, whatever it takes. Raises ProviderError with the last reason, SpentError when a try
         would not fit the purse."""
         session = self._session
@@ -302,17 +287,17 @@ class ApiModel:
         def attempt() -> Answer:
             with session.gate.slot(given_up):
                 return self._try(
-                    body, Attempt(mark, label, Headway(self._api.timeout_s), given_up), most, count
+                    body, Attempt(mark, label, Headway(self._api.timeout_s), given_up), most, asked
                 )
 
         answer = persist(attempt, self._api.retries, abandoned)
-        count.answers.append(answer)
+        asked.answers.append(answer)
         return answer
 
-    def _try(self, body: Mapping[str, Any], attempt: Attempt, most: float, count: _Count) -> Answer:
+    def _try(self, body: Mapping[str, Any], attempt: Attempt, most: float, asked: Asked) -> Answer:
         session = self._session
         session.purse.set_aside(most, attempt.given_up)
-        count.tries += 1
+        asked.tries += 1
         cost: float | None = 0.0
         fault: ProviderError
         try:
@@ -330,7 +315,7 @@ class ApiModel:
             if attempt.status == 200:
                 # The provider had begun to answer: perhaps billed, so all of it stays set aside.
                 cost = None
-                count.broken += 1
+                asked.broken += 1
         finally:
             session.purse.settle(most, cost)
         if isinstance(fault, ThrottledError):
@@ -348,71 +333,6 @@ class ApiModel:
             usage.input_tokens, usage.cached_tokens, usage.output_tokens, usage.cache_written_tokens
         )
 
-    # -- outputs --------------------------------------------------------------------------------------------
-
-    def _output(self, request: Request, count: _Count, started: str) -> ModelOutput:
-        """The cell's output: the text of its first answer, the counts of all of them."""
-        answers = count.answers
-        usages = [answer.usage for answer in answers]
-        first, last = answers[0], answers[-1]
-        usage = ModelUsage(
-            prompt_tokens=len(request.prompt.ids),
-            completion_tokens=_sum([u.output_tokens for u in usages]),
-            cached_tokens=_sum([u.cached_tokens for u in usages]),
-            reasoning_counted_by=None,
-            reported_reasoning_tokens=_sum([u.reasoning_tokens for u in usages]),
-            reported_reasoning_field=next((u.reasoning_field for u in usages if u.reasoning_field), None),
-            reported_prompt_tokens=_sum([u.input_tokens for u in usages]),
-            cache_written_tokens=_sum([u.cache_written_tokens for u in usages]),
-        )
-        facts = ProviderFacts(
-            model=last.model,
-            request_ids=tuple(answer.request_id for answer in answers if answer.request_id),
-            stop_reason=last.stop_reason,
-            refused=sum(answer.stop == "refusal" for answer in answers),
-            requests=len(answers),
-            tries=count.tries,
-            broken=count.broken,
-            prompt_cache=self._api.prompt_cache,
-        )
-        return ModelOutput(
-            text=text_of(first),
-            token_ids=(),
-            finish_reason="length" if first.stop == "length" else "stop",
-            usage=usage,
-            timing=Timing(started),
-            provider=facts,
-        )
-
-    def _failed(self, request: Request, count: _Count, started: str, reason: str) -> ModelOutput:
-        facts = ProviderFacts(
-            request_ids=tuple(answer.request_id for answer in count.answers if answer.request_id),
-            requests=len(count.answers),
-            tries=count.tries,
-            broken=count.broken,
-            prompt_cache=self._api.prompt_cache,
-        )
-        usages = [answer.usage for answer in count.answers]
-        usage = ModelUsage(
-            prompt_tokens=len(request.prompt.ids),
-            completion_tokens=_sum([u.output_tokens for u in usages]) if usages else None,
-            cached_tokens=_sum([u.cached_tokens for u in usages]),
-            reported_prompt_tokens=_sum([u.input_tokens for u in usages]) if usages else None,
-            cache_written_tokens=_sum([u.cache_written_tokens for u in usages]),
-        )
-        return ModelOutput("", (), "error", usage, Timing(started), error=reason, provider=facts)
-
-
-def _facts(output: ModelOutput) -> ProviderFacts:
-    assert output.provider is not None
-    return output.provider
-
-
-def _sum(counts: Sequence[int | None]) -> int | None:
-    """None where any is unknown, or there is none."""
-    known = [count for count in counts if count is not None]
-    return sum(known) if known and len(known) == len(counts) else None
-
 
 def _longest(body: Mapping[str, Any]) -> int:
     """No tokenizer makes more tokens of a text than it has bytes; what the provider's own template adds to a message
@@ -423,7 +343,3 @@ def _longest(body: Mapping[str, Any]) -> int:
 def _seed(seed: int, draw: int) -> int:
     """Another seed for each draw, the same in every arm."""
     return int.from_bytes(hashlib.sha256(f"{seed}|{draw}".encode()).digest()[:4], "big") % 2**31
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat()

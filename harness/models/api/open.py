@@ -3,12 +3,12 @@
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import urlsplit
 from uuid import uuid4
 
 from harness.budget import Price
 from harness.config import ApiConfig
 from harness.errors import ModelError
+from harness.models.addresses import checked_address
 from harness.models.api.base import Provider
 from harness.models.api.cassette import Cassette
 from harness.models.api.flow import Gate
@@ -57,7 +57,8 @@ def open_session(
     Raises ModelError for a missing key or client and for an impossible address, ConfigError for a file that is no
     cassette.
     """
-    _check_address(settings.address)
+    if settings.address is not None:
+        checked_address(settings.address, "api", "https://openrouter.ai/api/v1")
     replays = cassette is not None and cassette[0] == "replay"
     key = "replayed" if replays else key_for(settings.provider, settings.api_key_env, settings.address)
     make = provider_class(settings.provider)
@@ -76,17 +77,3 @@ def open_session(
         address=settings.address,
         run=uuid4().hex,
     )
-
-
-def _check_address(address: str | None) -> None:
-    """Never repeats what may be a password."""
-    if address is None:
-        return
-    parts = urlsplit(address)
-    if parts.username or parts.password or parts.query:
-        raise ModelError(
-            "model.api.address holds a name, a password or a query; put the key into an environment variable and name it "
-            "in model.api.api_key_env"
-        )
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ModelError(f"model.api.address={address}: expected something like https://openrouter.ai/api/v1")
