@@ -137,3 +137,23 @@ def test_the_readme_shows_the_calibration_that_was_measured() -> None:
         )
         mine = [line.split(" | ")[2] for line in shown if line.startswith(f"| {outcome} |")]
         assert max(map(float, mine)) == pytest.approx(worst, abs=6e-4)
+
+
+COMPARED = ROOT / "results" / "reference" / "small-vs-large-cpu"
+
+
+def test_the_comparison_of_small_and_large_rebuilds_byte_for_byte(tmp_path: Path) -> None:
+    """`experiment=small_vs_frontier` where nobody has a key: the embedded 0.5B beside the 1.5B."""
+    from harness.analysis import across
+
+    manifests = {path.parent: json.loads(path.read_text()) for path in COMPARED.glob("runs/*/manifest.json")}
+    assert len(manifests) == 4 and all(m["experiment"] == "small_vs_frontier" for m in manifests.values())
+    # As the experiment names them: the smaller model first, its decisions before its latency.
+    folders = sorted(manifests, key=lambda f: (manifests[f]["model"]["name"], manifests[f]["measure"] == "latency"))
+    names = list(dict.fromkeys(manifests[folder]["model"]["name"] for folder in folders))
+    across.write(across.compare(across.load_all(folders), names[:1], names[1:]), tmp_path)
+    told = sorted(path.name for path in COMPARED.glob("comparison/*.*"))
+    assert {"corners.csv", "pareto.csv", "tables.md"} <= set(told)
+    for name in told:
+        assert (tmp_path / name).read_bytes() == (COMPARED / "comparison" / name).read_bytes(), name
+    assert (COMPARED / "comparison" / "figures" / "pareto.png").exists()
