@@ -63,7 +63,7 @@ def _machine() -> None:
 
 
 def _keys() -> list[str]:
-    """Whose key is there; never the key."""
+    """Whose key is in the environment; never the key."""
     return [f"{name} {'set' if found else 'not set'}" for name, found in known_variables()]
 
 

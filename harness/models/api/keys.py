@@ -40,9 +40,9 @@ def has_key(provider: str, named: str | None, address: str | None) -> bool:
 
 
 def known_variables() -> list[tuple[str, bool]]:
-    """The usual variables, and whether a key is to be had under each."""
+    """The usual variables, and whether each is set. The keyring is not asked: it may open a window to be unlocked."""
     names = dict.fromkeys(name for pairs in _USUAL.values() for _, name in pairs)
-    return [(name, _look_up(name) is not None) for name in names]
+    return [(name, bool(os.environ.get(name, "").strip())) for name in names]
 
 
 def key_for(provider: str, named: str | None, address: str | None) -> str:
