@@ -149,7 +149,9 @@ def test_the_comparison_of_small_and_large_rebuilds_byte_for_byte(tmp_path: Path
     manifests = {path.parent: json.loads(path.read_text()) for path in COMPARED.glob("runs/*/manifest.json")}
     assert len(manifests) == 4 and all(m["experiment"] == "small_vs_frontier" for m in manifests.values())
     # As the experiment names them: the smaller model first, its decisions before its latency.
-    folders = sorted(manifests, key=lambda f: (manifests[f]["model"]["name"], manifests[f]["measure"] == "latency"))
+    folders = sorted(
+        manifests, key=lambda f: (manifests[f]["model"]["name"], manifests[f]["measure"] == "latency")
+    )
     names = list(dict.fromkeys(manifests[folder]["model"]["name"] for folder in folders))
     across.write(across.compare(across.load_all(folders), names[:1], names[1:]), tmp_path)
     told = sorted(path.name for path in COMPARED.glob("comparison/*.*"))

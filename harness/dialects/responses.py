@@ -7,6 +7,7 @@ does not keep: it is left out.
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from harness.dialects import fields, openai
@@ -119,5 +120,14 @@ def illegal(messages: Sequence[Message]) -> str | None:
 
 
 def merged(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """The conversation as the API takes it in: item for item."""
-    return tuple(messages)
+    """The conversation as the API takes it in: item for item. Calls are items of their own, so that it makes no
+    difference whether the assistant's text before them is a message apart. Reasoning is not sent."""
+    done: list[Message] = []
+    for message in messages:
+        message = replace(message, reasoning=None)
+        last = done[-1] if done else None
+        if last is not None and last.role == "assistant" and message.tool_calls and not message.content:
+            done[-1] = replace(last, tool_calls=(*last.tool_calls, *message.tool_calls))
+        else:
+            done.append(message)
+    return tuple(done)

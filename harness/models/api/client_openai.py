@@ -1,5 +1,6 @@
 """What the two APIs of OpenAI's client have in common: the client, counts out of plain data, caching switched on purpose."""
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,16 +16,24 @@ TOP_LOGPROBS = 20
 
 def make_client(address: str | None, key: str, http: httpx2.Client) -> openai.OpenAI:
     """The vendor's client without retries of its own; nothing is taken from the environment."""
+    # Headers that it would take from the environment, and the two that the lines below set to empty.
+    names = [
+        line.partition(":")[0].strip() for line in os.environ.get("OPENAI_CUSTOM_HEADERS", "").split("\n")
+    ]
+    unwanted = {name: openai.Omit() for name in (*names, "OpenAI-Organization", "OpenAI-Project") if name}
+    # Given outright, one of the environment cannot take its place.
+    kept = {name: omit for name, omit in unwanted.items() if name.lower() != "authorization"}
     return openai.OpenAI(
         api_key=key,
+        admin_api_key="",
         base_url=address or DEFAULT,
         organization="",
         project="",
+        webhook_secret="",
         max_retries=0,
         timeout=http.timeout,
         http_client=http,
-        # Set to empty by the lines above and not wanted at all.
-        default_headers={"OpenAI-Organization": openai.Omit(), "OpenAI-Project": openai.Omit()},
+        default_headers={**kept, "Authorization": f"Bearer {key}"},
     )
 
 
@@ -59,9 +68,11 @@ def usage_of(data: Any, prompt: str, completion: str) -> ApiUsage:
     if told is not None and replied is not None and reasoning and total == told + replied + reasoning:
         replied += reasoning
     details = f"{prompt}_tokens_details"
+    cached = count(data, details, "cached_tokens")
     return ApiUsage(
         input_tokens=told,
-        cached_tokens=count(data, details, "cached_tokens"),
+        # DeepSeek's name for it.
+        cached_tokens=count(data, "prompt_cache_hit_tokens") if cached is None else cached,
         cache_written_tokens=count(data, details, "cache_write_tokens"),
         output_tokens=replied,
         reasoning_tokens=reasoning,

@@ -1,4 +1,4 @@
-"""OpenAI's Responses API. Thinking is never shown; its tokens are counted in the usage.
+"""OpenAI's Responses API. OpenAI never shows thinking, its tokens are counted in the usage; servers with open weights do.
 
 Events and fields are those of the Responses reference as the vendor's client types them. Events are numbered, so that
 one that comes twice counts once.
@@ -15,7 +15,6 @@ from harness.models.api import wire
 from harness.models.api.base import Answer, Call, Stop
 from harness.models.api.building import Building
 from harness.models.api.client_openai import (
-    DEFAULT,
     TOP_LOGPROBS,
     caching,
     chances,
@@ -24,7 +23,7 @@ from harness.models.api.client_openai import (
     text,
     usage_of,
 )
-from harness.models.server_faults import TransportError
+from harness.models.server_faults import Redactor, TransportError
 
 _ENDS = ("response.completed", "response.incomplete", "response.failed")
 _AGAIN = ("server_error", "rate_limit_exceeded", "vector_store_timeout")
@@ -38,7 +37,8 @@ class OpenAIResponses:
     dialect = dialect
 
     def __init__(self, address: str | None, key: str, http: httpx2.Client) -> None:
-        self._client = make_client(address or DEFAULT, key, http)
+        self._client = make_client(address, key, http)
+        self._redact = Redactor(key)
 
     def __repr__(self) -> str:
         return f"OpenAIResponses({self._client.base_url})"
@@ -73,7 +73,7 @@ class OpenAIResponses:
         building = Building(attempt)
         known = {key: body[key] for key in body if key != "prompt_cache_options"}
         extra = {key: body[key] for key in body if key not in known}
-        newest, ended = -1, None
+        newest, ended, shown = -1, None, False
         with self._client.responses.create(**known, extra_body=extra or None) as stream:
             for event in stream:
                 data = plain(event)
@@ -84,13 +84,14 @@ class OpenAIResponses:
                     newest = number
                 kind = text(data.get("type"))
                 if kind == "error":
-                    raise _failure(data)
+                    raise self._failure(data)
                 _take(kind, data, building)
+                shown = shown or kind == "response.reasoning_text.delta"
                 if kind in _ENDS:
                     ended = data.get("response")
         if not isinstance(ended, Mapping):
             raise TransportError("the stream was cut before the reply's end")
-        stop, reason = _stop(ended, building)
+        stop, reason = self._stop(ended, building)
         counted = usage_of(ended.get("usage"), "input", "output")
         return building.answer(
             stop,
@@ -98,8 +99,32 @@ class OpenAIResponses:
             counted,
             request_id=attempt.headers.get("x-request-id") or text(ended.get("id")) or None,
             model=text(ended.get("model")) or None,
-            thinking_hidden=bool(counted.reasoning_tokens),
+            thinking_hidden=bool(counted.reasoning_tokens) and not shown,
         )
+
+    def _stop(self, response: Mapping[str, Any], building: Building) -> tuple[Stop, str]:
+        """How the reply ended. Raises TransportError or ProviderError for one that failed."""
+        status = text(response.get("status"))
+        if status == "completed":
+            return ("refusal", "refusal") if building.refused else ("stop", status)
+        if status == "incomplete":
+            details = response.get("incomplete_details")
+            reason = text(details.get("reason")) if isinstance(details, Mapping) else ""
+            if reason == "max_output_tokens":
+                return "length", reason
+            if reason == "content_filter":
+                return "refusal", reason
+            raise ProviderError(
+                f"the provider left the reply incomplete ({self._redact(reason)[:40] or 'no reason given'})"
+            )
+        error = response.get("error")
+        raise self._failure(error if isinstance(error, Mapping) else {})
+
+    def _failure(self, error: Mapping[str, Any]) -> ProviderError:
+        """Its words are the provider's, which may quote the key."""
+        code, said = text(error.get("code")), text(error.get("message"))
+        reason = self._redact(f"the provider ended its stream with an error: {code or 'no code'}: {said}")
+        return TransportError(reason) if code in _AGAIN or not code else ProviderError(reason)
 
     def close(self) -> None:
         self._client.close()
@@ -116,8 +141,10 @@ def _take(kind: str, data: Mapping[str, Any], building: Building) -> None:
         case "response.refusal.delta":
             building.text(piece, key)
             building.refused = True
-        case "response.reasoning_text.delta" | "response.reasoning_summary_text.delta":
+        case "response.reasoning_text.delta":
             building.thinking(piece, key)
+        case "response.reasoning_summary_text.delta":
+            building.thinking(piece, ("summary", data.get("output_index"), data.get("summary_index")))
         case "response.output_item.added":
             item = data.get("item")
             if isinstance(item, Mapping) and item.get("type") == "function_call":
@@ -129,26 +156,3 @@ def _take(kind: str, data: Mapping[str, Any], building: Building) -> None:
             if isinstance(item, Mapping) and item.get("type") == "function_call":
                 name, arguments = text(item.get("name")), text(item.get("arguments"))
                 building.replace_call(data.get("output_index"), name, arguments)
-
-
-def _stop(response: Mapping[str, Any], building: Building) -> tuple[Stop, str]:
-    """How the reply ended. Raises TransportError or ProviderError for one that failed."""
-    status = text(response.get("status"))
-    if status == "completed":
-        return ("refusal", "refusal") if building.refused else ("stop", status)
-    if status == "incomplete":
-        details = response.get("incomplete_details")
-        reason = text(details.get("reason")) if isinstance(details, Mapping) else ""
-        if reason == "max_output_tokens":
-            return "length", reason
-        if reason == "content_filter":
-            return "refusal", reason
-        raise ProviderError(f"the provider left the reply incomplete ({reason[:40] or 'no reason given'})")
-    error = response.get("error")
-    raise _failure(error if isinstance(error, Mapping) else {})
-
-
-def _failure(error: Mapping[str, Any]) -> ProviderError:
-    code, said = text(error.get("code")), text(error.get("message"))
-    reason = f"the provider ended its stream with an error: {code or 'no code'}: {said[:200]}"
-    return TransportError(reason) if code in _AGAIN or not code else ProviderError(reason)
