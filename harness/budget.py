@@ -106,10 +106,12 @@ class Price(BaseModel):
         return total / _MILLION
 
     def most_of(self, prompt: float, output: float) -> float:
-        """The most that a request of so many tokens can cost: nothing cached, and all of it stored where that is dearer."""
+        """The most that a request of so many tokens can cost: its whole prompt at the dearest of the prices that it can
+        be billed at, which is that of plain input, or of storing it."""
         if self.input_per_million is None or self.output_per_million is None:
             return 0.0
-        dearest = max(self.input_per_million, self.cache_written_per_million or 0.0)
+        details = (self.cached_per_million, self.cache_written_per_million)
+        dearest = max(self.input_per_million, *(amount or 0.0 for amount in details))
         return (prompt * dearest + output * self.output_per_million) / _MILLION
 
     def stated(self) -> dict[str, Any]:
@@ -134,9 +136,9 @@ def cost_of(record: EvalRecord, price: Price) -> float | None:
     not: it counts at the most it can have cost, its prompt and a reply of full length.
     """
     usage = record.output.usage
-    prompt = usage.prompt_tokens if usage.reported_prompt_tokens is None else usage.reported_prompt_tokens
     if record.output.provider is not None:
-        return _api_cost(record, record.output.provider, price, prompt)
+        return _api_cost(record, record.output.provider, price)
+    prompt = usage.prompt_tokens if usage.reported_prompt_tokens is None else usage.reported_prompt_tokens
     output: float | None = usage.completion_tokens
     drawn = record.probe != "choose" or bool(record.output.thoughts)
     if record.output.finish_reason == "error":
@@ -148,19 +150,27 @@ def cost_of(record: EvalRecord, price: Price) -> float | None:
     return price.of_tokens(prompt, usage.cached_tokens, output)
 
 
-def _api_cost(record: EvalRecord, facts: ProviderFacts, price: Price, prompt: float) -> float | None:
+def _api_cost(record: EvalRecord, facts: ProviderFacts, price: Price) -> float | None:
     """What a cell at a provider cost: the requests that were answered by its own counts, and those that broke off in the
-    middle of an answer at the most that they can have cost, since nobody says whether they were billed."""
-    usage = record.output.usage
-    answered: float | None = 0.0
-    if facts.requests:
-        answered = price.of_tokens(
-            prompt, usage.cached_tokens, usage.completion_tokens, usage.cache_written_tokens
-        )
+    middle of an answer at the most that they can have cost, since nobody says whether they were billed.
+
+    A broken request's prompt is as long as the answered ones'; where none was answered, as the reference tokenizer
+    counts it. None when the provider left the prompt or the output of an answered request uncounted.
+    """
+    usage, most_new = record.output.usage, record.decoding.max_new_tokens
+    if not price.by_token:
+        return 0.0
+    if not facts.requests:
+        return facts.broken * price.most_of(usage.prompt_tokens, most_new)
+    prompt = usage.reported_prompt_tokens
+    if prompt is None:
+        return None
+    answered = price.of_tokens(
+        prompt, usage.cached_tokens, usage.completion_tokens, usage.cache_written_tokens
+    )
     if answered is None:
         return None
-    each = prompt / facts.requests if facts.requests else float(usage.prompt_tokens)
-    return answered + facts.broken * price.most_of(each, record.decoding.max_new_tokens)
+    return answered + facts.broken * price.most_of(prompt / facts.requests, most_new)
 
 
 def most_new_tokens(request: Request) -> int:
@@ -171,10 +181,7 @@ def most_new_tokens(request: Request) -> int:
 
 def most_cost(requests: Iterable[Request], price: Price) -> float:
     """What the tokens of these cells cost at most: nothing cached, every reply at full length."""
-    return sum(
-        price.of_tokens(len(request.prompt.ids), None, most_new_tokens(request)) or 0.0
-        for request in requests
-    )
+    return sum(price.most_of(len(request.prompt.ids), most_new_tokens(request)) for request in requests)
 
 
 @dataclass(frozen=True, slots=True)

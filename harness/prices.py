@@ -4,6 +4,7 @@ Knows the file and days; knows no run. A model that is not in the table has no p
 that is too old is not used unless somebody has confirmed it.
 """
 
+import math
 import re
 from dataclasses import dataclass
 from datetime import date
@@ -19,8 +20,10 @@ NAME = "prices.yaml"
 _AMOUNTS = ("input_per_million", "cached_per_million", "cache_written_per_million", "output_per_million")
 _NEEDED = ("provider", "model", "input_per_million", "output_per_million", "as_of", "source")
 _KEYS = {*_AMOUNTS, *_NEEDED, "aliases", "note"}
-_DATED = re.compile(r"-(?:20\d\d-?[01]\d-?[0-3]\d|latest)$")
+_TOP = ("currency", "prices")
+_DATED = re.compile(r"-(?:20\d\d-[01]\d-[0-3]\d|20\d\d[01]\d[0-3]\d|latest)\Z")
 """What vendors append to a model's name: `-2025-08-07`, `-20250514`, `-latest`."""
+_ISO = re.compile(r"\d{4}-\d\d-\d\d")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +51,9 @@ def look_up(
 ) -> Found:
     """The price of `provider`'s `model`. `file`: None for `prices.yaml` of `./conf` or the packaged one.
 
-    A name is looked up as it stands, then without a date at its end; a model is never taken for another whose name it
-    begins with. Raises ConfigError for a table that is not valid, naming file, line and key.
+    A name is looked up as it stands, among models and aliases, then without a date at its end: a snapshot whose price is
+    another than its model's has a line of its own. A model is never taken for another whose name it begins with.
+    Raises ConfigError for a table that is not valid, naming file, line and key.
     """
     path = Path(file) if file else next(found for d in search_dirs("conf") if (found := d / NAME).is_file())
     lines = read_table(path)
@@ -65,7 +69,8 @@ def look_up(
         return Found(
             None,
             f"{line.where}: the price of {model} is of {line.as_of}, {age} days ago, and prices.max_age_days is "
-            f"{max_age_days}; look at {line.price.source}, then mend the line or say prices.confirmed=true",
+            f"{max_age_days}; look at {line.price.source}, then say prices.confirmed=true, or give newer prices "
+            "(prices.file=PATH or model.price.*)",
         )
     return Found(line.price)
 
@@ -81,8 +86,11 @@ def read_table(path: Path) -> list[Line]:
     except ScenarioError as error:
         raise ConfigError(str(error)) from None
     data = document.data
-    if not isinstance(data, dict) or set(data) != {"currency", "prices"}:
+    if not isinstance(data, dict) or not set(data) >= set(_TOP):
         raise ConfigError(f"{path}: expected the keys currency and prices, as in conf/{NAME}")
+    for key in data:
+        if key not in _TOP:
+            raise ConfigError(f"{document.where((key,))}: unknown key; expected currency and prices alone")
     currency, entries = data["currency"], data["prices"]
     if not isinstance(currency, str) or not currency:
         raise ConfigError(f"{document.where(('currency',))}: expected a currency such as USD")
@@ -104,16 +112,13 @@ def _read(document: YamlDocument, at: KeyPath, entry: Any, currency: str) -> Lin
     for key in _NEEDED:
         if key not in entry:
             raise ConfigError(f"{document.where(at)}: {key} is missing")
-    for key in ("provider", "model", "source"):
+    for key in ("provider", "model", "source", *(["note"] if "note" in entry else [])):
         if not isinstance(entry[key], str) or not entry[key].strip():
             raise ConfigError(f"{document.where((*at, key))}: expected a text")
     for key in _AMOUNTS:
-        amount = entry.get(key)
-        if amount is not None and (
-            isinstance(amount, bool) or not isinstance(amount, int | float) or amount < 0
-        ):
+        if (key in _NEEDED or entry.get(key) is not None) and not _is_amount(entry[key]):
             raise ConfigError(
-                f"{document.where((*at, key))}: expected an amount of 0 or more (got {amount!r})"
+                f"{document.where((*at, key))}: expected an amount of 0 or more (got {str(entry[key])[:40]})"
             )
     aliases = entry.get("aliases", [])
     if not isinstance(aliases, list) or not all(isinstance(each, str) and each for each in aliases):
@@ -123,13 +128,24 @@ def _read(document: YamlDocument, at: KeyPath, entry: Any, currency: str) -> Lin
         currency=currency,
         as_of=as_of.isoformat(),
         source=entry["source"],
-        **{key: None if entry.get(key) is None else float(entry[key]) for key in _AMOUNTS},
+        **{key: float(entry[key]) for key in _AMOUNTS if entry.get(key) is not None},
     )
     return Line(entry["provider"], (entry["model"], *aliases), price, as_of, document.where(at))
 
 
+def _is_amount(value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return math.isfinite(value) and value >= 0
+    except OverflowError:  # an integer that no float holds
+        return False
+
+
 def _day(document: YamlDocument, at: KeyPath, value: Any) -> date:
     try:
+        if not _ISO.fullmatch(str(value)):
+            raise ValueError
         return date.fromisoformat(str(value))
     except ValueError:
         raise ConfigError(

@@ -24,7 +24,7 @@ COLUMNS: dict[str, int | None] = {
     "cached_share": 3, "cache_written": 1, "n_reasoning": 0, "reasoning": 1, "choices_by": None, "served": None,
 }  # fmt: skip
 _USAGE = "output.usage."
-_READ = ["cell_id", "sample_id", "cluster", "condition", "probe", "epoch", "bar_tokens", "output.finish_reason",
+_READ = ["cell_id", "sample_id", "scenario", "cluster", "condition", "probe", "epoch", "bar_tokens", "output.finish_reason",
          "output.provider", f"{_USAGE}reported_prompt_tokens", f"{_USAGE}cached_tokens", f"{_USAGE}cache_written_tokens",
          f"{_USAGE}reported_reasoning_tokens"]  # fmt: skip
 _SHORT = {
@@ -52,18 +52,21 @@ def provider(run: RunData) -> Table | None:
         how_to_read=(
             "Tokens of the bar stand twice: as the reference tokenizer counts them, by which the placebo got its length, "
             "and as the provider bills them (its count of the prompt less that of the control, paired by sample; brackets: "
-            "95 %, clusters as the unit). Bar and placebo are of one length by the former alone. `more tries`: beyond the "
-            "first of each request; `broken`: tries that ended within an answer and may have been billed. Unknown is blank."
+            "95 %, clusters as the unit). Bar and placebo are of one length by the former alone. Tokens are means per "
+            "request; `counted`: cells whose thinking the provider counts. `unanswered tries`: those that were tried again, "
+            "or the last of a cell that failed; `broken`: those of them that ended within an answer and may have been "
+            "billed. Unknown is never 0."
         ),
         columns=COLUMNS,
         shown=(
             Shown("probe", ("probe",)), Shown("condition", ("condition",)), Shown("cells", ("n",)),
             Shown("failed", ("failed",)), Shown("refused", ("refused",)), Shown("requests", ("requests",)),
-            Shown("more tries", ("tries_more",)), Shown("broken", ("broken",)),
+            Shown("unanswered tries", ("tries_more",)), Shown("broken", ("broken",)),
             Shown("prompt tokens", ("prompt_tokens",)), Shown("bar, reference", ("bar_tokens",)),
             Shown("bar, provider", ("bar_reported", "bar_low", "bar_high")),
             Shown("cached share", ("cached_share",)), Shown("cache-written", ("cache_written",)),
-            Shown("thinking tokens", ("reasoning",)), Shown("choices by", ("choices_by",), rare=True),
+            Shown("thinking tokens", ("reasoning",)), Shown("counted", ("n_reasoning",)),
+            Shown("choices by", ("choices_by",), rare=True),
             Shown("served model", ("served",)),
         ),
         data=frame(COLUMNS, rows),
@@ -80,6 +83,8 @@ def _cells(run: RunData) -> pd.DataFrame | None:
     cells = cells[cells["facts"].notna()].copy()
     if cells.empty:
         return None
+    # As in frames.py: two scenarios may both have an episode "e01".
+    cells["cluster"] = cells["scenario"].astype(str) + "/" + cells["cluster"].astype(str)
     facts: list[Mapping[str, Any]] = [json.loads(text) for text in cells["facts"]]
     for name in _COUNTS:
         cells[name] = [int(each[name]) for each in facts]
@@ -122,7 +127,7 @@ def _difference(cells: pd.DataFrame, name: str, control: str) -> tuple[int, st.E
     """Pairs, and the mean difference of the provider's count of the prompt, over clusters."""
     known = cells[cells["prompt"].notna()]
     mine, other = (known[known["condition"] == each].set_index(_POINT) for each in (name, control))
-    both = mine.join(other[["prompt"]], rsuffix="_control", how="inner")
+    both = mine.join(other["prompt"].rename("prompt_control"), how="inner")
     if both.empty:
         return None
     d = (both["prompt"] - both["prompt_control"]).groupby(both["cluster"]).mean()
